@@ -1,0 +1,137 @@
+"""The local stack: a real Kafka broker and a real PostgreSQL, for as long as a `with` lasts.
+
+    with Stack(Home.of_checkout()) as stack:
+        run(stack.bootstrap, stack.database_url)
+
+What the environment already names (`KAFKA_BOOTSTRAP`, `DATABASE_URL`) is used, not started.
+Enter it from the main thread (see `processes.guarded`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, Self
+
+from deploy.local import kafka_jars, ports
+from deploy.local.home import Home
+from deploy.local.kafka import Broker, check_kafka
+from deploy.local.postgres import Database, check_database
+from deploy.local.processes import reap_leftovers, sole_supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+
+class Stack:
+    def __init__(
+        self,
+        home: Home | None = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        usual_ports: Mapping[str, int] = ports.USUAL,
+        kafka_config: Mapping[str, Any] | None = None,
+        report: Callable[[str], None] = print,
+    ) -> None:
+        """`kafka_config` adds client settings (TLS, SASL) for a broker that is not started here."""
+        self.home = home or Home.of_checkout(environ)
+        self.bootstrap = ""
+        self.database_url = ""
+        self._environ = environ
+        self._usual_ports = usual_ports
+        self._kafka_config = kafka_config
+        self._report = report
+        self._parts: list[Broker | Database] = []
+        self._exits = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as exits:
+            self._start(exits)
+            # Reached only if all of it is up: whatever fails above, `exits` stops the rest.
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._exits.close()
+        self._parts.clear()
+
+    def environment(self) -> dict[str, str]:
+        """Return what a service needs in its environment to find the stack."""
+        return {"KAFKA_BOOTSTRAP": self.bootstrap, "DATABASE_URL": self.database_url}
+
+    def check(self) -> None:
+        """Raise if the broker or the database has ended by itself."""
+        for part in self._parts:
+            part.check()
+
+    def wipe(self) -> None:
+        """Delete all data; refused while the stack runs."""
+        with sole_supervisor(self.home):
+            reap_leftovers(self.home)
+            shutil.rmtree(self.home.data)
+
+    def _start(self, exits: contextlib.ExitStack) -> None:
+        """Start both before waiting for either: they come up side by side, without threads.
+
+        1. Be the only supervisor, and end what a killed one left.
+        2. Choose the ports, when nothing of ours can hold them any more.
+        3. Make ready and start PostgreSQL, then Kafka; `exits` stops them in reverse order.
+        4. Wait for both.
+        """
+        # Step 1
+        exits.enter_context(sole_supervisor(self.home))
+        for name in reap_leftovers(self.home):
+            self._report(f"ended {name}, left by a stack that was killed")
+        # Step 2
+        chosen = ports.Ports(self.home, self._environ, self._usual_ports)
+        # Step 3
+        self._start_database(chosen, exits)
+        self._start_kafka(chosen, exits)
+        # Step 4
+        for part in self._parts:
+            part.wait_until_healthy()
+        self._report(f"Kafka at {self.bootstrap}, PostgreSQL at {_place(self.database_url)}")
+
+    def _start_database(self, chosen: ports.Ports, exits: contextlib.ExitStack) -> None:
+        given = self._environ.get("DATABASE_URL")
+        if given:
+            check_database(given)
+            self.database_url = given
+            return
+        database = Database(self.home, chosen.choose(ports.POSTGRES), self._environ)
+        self._launch(database, exits)
+        self.database_url = database.url
+
+    def _start_kafka(self, chosen: ports.Ports, exits: contextlib.ExitStack) -> None:
+        given = self._environ.get("KAFKA_BOOTSTRAP")
+        if given:
+            check_kafka(given, self._kafka_config)
+            self.bootstrap = given
+            return
+        kafka_port, controller_port = (
+            chosen.choose(ports.KAFKA),
+            chosen.choose(ports.KAFKA_CONTROLLER),
+        )
+        jars = kafka_jars.fetch(self.home, self._report, self._environ)
+        broker = Broker(self.home, jars, kafka_port, controller_port, self._environ)
+        self._launch(broker, exits)
+        self.bootstrap = broker.bootstrap
+
+    def _launch(self, part: Broker | Database, exits: contextlib.ExitStack) -> None:
+        part.prepare()
+        # Before the start: a Ctrl-C in the midst of it must stop what has just come to life.
+        exits.callback(part.stop)
+        part.start()
+        self._parts.append(part)
+
+
+def _place(url: str) -> str:
+    """Return host, port and name without user and password."""
+    return url.rpartition("@")[2]

@@ -1,0 +1,13 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Migration(_message.Message):
+    __slots__ = ("entry", "read_at_ms")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    READ_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    entry: bytes
+    read_at_ms: int
+    def __init__(self, entry: _Optional[bytes] = ..., read_at_ms: _Optional[int] = ...) -> None: ...

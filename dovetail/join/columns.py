@@ -1,0 +1,114 @@
+"""The engine's currency: columns of bytes and keys, on NumPy buffers.
+
+A bytes column is one buffer and the bounds of its values, the layout of Arrow's binary
+arrays, so that both directions are views and not copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dovetail.join.memory import copy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+SmallInts = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Values of bytes: value i is `data[bounds[i]:bounds[i + 1]]`."""
+
+    data: Bytes
+    bounds: Ints
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.data[self.bounds[index] : self.bounds[index + 1]].tobytes()
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.bounds[-1] - self.bounds[0]) + self.bounds.nbytes
+
+    def take(self, indices: Ints) -> Column:
+        return Column.of_spans(self.data, self.bounds[indices], self.bounds[indices + 1])
+
+    def slice(self, first: int, end: int) -> Column:
+        return Column(self.data, self.bounds[first : end + 1])
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Self:
+        bounds = np.zeros(len(values) + 1, np.int64)
+        np.cumsum([len(value) for value in values], out=bounds[1:])
+        # A bytearray, because Numba compiles every kernel once more for read-only memory.
+        return cls(np.frombuffer(bytearray().join(values), np.uint8), bounds)
+
+    @classmethod
+    def of_spans(cls, data: Bytes, starts: Ints, ends: Ints) -> Self:
+        """Copy the values that stand in `data` at these places."""
+        return cls(*_gather(data, starts, ends))
+
+    @classmethod
+    def empty_values(cls, count: int) -> Self:
+        return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+
+    @classmethod
+    def concatenate(cls, columns: Sequence[Column]) -> Column:
+        if len(columns) == 1:
+            return columns[0]
+        parts = [column.data[column.bounds[0] : column.bounds[-1]] for column in columns]
+        shifts = np.cumsum([0] + [len(part) for part in parts])
+        bounds = [
+            column.bounds[:-1] - column.bounds[0] + shift
+            for column, shift in zip(columns, shifts, strict=False)
+        ]
+        return cls(np.concatenate(parts), np.concatenate([*bounds, shifts[-1:]]))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKeys:
+    """The join keys of a batch.
+
+    `values` are the keys themselves where they are ints, else 64-bit hashes; `texts` then
+    holds the canonical keys, against which every match is verified. For int keys all
+    texts are empty, so that no kernel has to ask which kind it has.
+    """
+
+    values: Ints
+    texts: Column
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of_ints(cls, values: Ints) -> Self:
+        return cls(values, Column.empty_values(len(values)))
+
+    def take(self, indices: Ints) -> JoinKeys:
+        return JoinKeys(self.values[indices], self.texts.take(indices))
+
+    def slice(self, first: int, end: int) -> JoinKeys:
+        return JoinKeys(self.values[first:end], self.texts.slice(first, end))
+
+
+@njit(cache=True, nogil=True)
+def _gather(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
+    bounds = np.empty(len(starts) + 1, np.int64)
+    bounds[0] = 0
+    for i in range(len(starts)):
+        bounds[i + 1] = bounds[i] + ends[i] - starts[i]
+    out = np.empty(bounds[-1], np.uint8)
+    for i in range(len(starts)):
+        copy(out, bounds[i], data, starts[i], ends[i] - starts[i])
+    return out, bounds

@@ -1,0 +1,96 @@
+"""Open addressing over 64-bit join keys: the table under the cache and under a lookup.
+
+Two arrays side by side: the keys, and for each the position that it stands for (-1 =
+empty). Keys spread by Fibonacci hashing, so no key is reserved and sequential ids do
+not cluster; linear probing; at most half full, so that a miss ends after a step or two.
+Different texts may share a 64-bit hash: they stand side by side and are told apart by
+their bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from dovetail.join.columns import Bytes, Ints
+
+EMPTY = -1
+BYTES_A_SLOT = 16
+_FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit(cache=True, nogil=True)
+def new_table(keys: int) -> tuple[Ints, Ints]:
+    """Return an empty table that stays at most half full with so many keys."""
+    capacity = 16
+    while capacity < 2 * keys:
+        capacity *= 2
+    return np.empty(capacity, np.int64), np.full(capacity, EMPTY, np.int64)
+
+
+@njit(cache=True, nogil=True)
+def home(slots: Ints, key: int) -> int:
+    """Where a key's search starts."""
+    mixed = np.uint64(key) * _FIBONACCI
+    mixed ^= mixed >> np.uint64(32)
+    return np.int64(mixed & np.uint64(len(slots) - 1))  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def put(slots: Ints, positions: Ints, key: int, position: int) -> None:
+    """Add a key that is known not to be in the table."""
+    at = home(slots, key)
+    while positions[at] != EMPTY:
+        at = (at + 1) & (len(slots) - 1)
+    slots[at] = key
+    positions[at] = position
+
+
+@njit(cache=True, nogil=True)
+def same(a: Bytes, start: int, end: int, b: Bytes, other: int, other_end: int) -> bool:
+    if end - start != other_end - other:
+        return False
+    for i in range(end - start):  # noqa: SIM110 - a kernel
+        if a[start + i] != b[other + i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def find(
+    slots: Ints,
+    positions: Ints,
+    key: int,
+    texts: Bytes,
+    bounds: Ints,
+    data: Bytes,
+    start: int,
+    end: int,
+) -> int:
+    """Return the position of the key whose text equals `data[start:end]`, or -1."""
+    at = home(slots, key)
+    while positions[at] != EMPTY:
+        position = positions[at]
+        if slots[at] == key and same(
+            texts, bounds[position], bounds[position + 1], data, start, end
+        ):
+            return position  # type: ignore[no-any-return]
+        at = (at + 1) & (len(slots) - 1)
+    return EMPTY
+
+
+@njit(cache=True, nogil=True)
+def remove_at(slots: Ints, positions: Ints, at: int) -> None:
+    """Empty one slot and close the gap, so that no search ends too early."""
+    mask = len(slots) - 1
+    gap = at
+    at = (at + 1) & mask
+    while positions[at] != EMPTY:
+        start = home(slots, slots[at])
+        # The key may move back into the gap unless its search starts after it.
+        if ((at - start) & mask) >= ((at - gap) & mask):
+            slots[gap] = slots[at]
+            positions[gap] = positions[at]
+            gap = at
+        at = (at + 1) & mask
+    positions[gap] = EMPTY

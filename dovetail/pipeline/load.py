@@ -1,0 +1,294 @@
+"""Reads a pipeline file and tells everything that is wrong with it at once.
+
+Settings are checked one by one first. Where some are faulty, a valid example takes their place,
+so that the rules between the remaining settings can be checked in the same run.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from dovetail.errors import ConfigError
+from dovetail.join.kinds import JoinKind
+from dovetail.pipeline.document import KINDS, Document, NotYaml, misread, read_document
+from dovetail.pipeline.hints import closest
+from dovetail.pipeline.problem import Problem
+from dovetail.pipeline.rules import broken_rules
+from dovetail.pipeline.shape import DERIVED_DEFAULTS, Draft
+from dovetail.pipeline.spec import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic_core import ErrorDetails
+
+OVERRIDES = {
+    "DOVETAIL_MEMORY": "memory",
+    "DOVETAIL_NODES": "nodes",
+    "DOVETAIL_JOIN": "join",
+    "DOVETAIL_SLOTS": "slots",
+    "DOVETAIL_ALGORITHM": "algorithm",
+}
+
+
+def load_pipeline(path: Path | str, environment: Mapping[str, str] = os.environ) -> Pipeline:
+    """Return the pipeline of a file; a ConfigError lists every problem, one a line."""
+    try:
+        document = read_document(_read(path))
+    except NotYaml as error:
+        raise ConfigError(_Report(path).line(error.problem)) from error
+    reading = _Reading(document, environment)
+    problems = reading.problems()
+    if problems:
+        raise ConfigError(_Report(path, reading).lines(problems))
+    return Pipeline.model_validate(reading.data)
+
+
+def _read(path: Path | str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file; give the path of a pipeline file"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+
+
+class _Reading:
+    """One look at a document, with the environment's overrides in place."""
+
+    def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
+        self.document = document
+        self.variables: dict[tuple[str, ...], str] = {
+            (setting,): variable
+            for variable, setting in OVERRIDES.items()
+            if environment.get(variable)
+        }
+        self.data = _overridden(document.data, environment)
+        self._faulty: set[tuple[str, ...]] = set()
+
+    def problems(self) -> list[Problem]:
+        """Step 1: the settings one by one. Step 2: the rules between those that are right."""
+        found = [*self.document.problems, *self._faults()]
+        draft = Draft.model_validate(self._repaired())
+        for rule, problem in broken_rules(draft, self._faulty):
+            overridden = next((read for read in rule.reads if read in self.variables), None)
+            if overridden and problem.path not in self.variables:
+                problem = Problem(overridden, str(problem))  # noqa: PLW2901 - the same, elsewhere
+            found.append(problem)
+        return found
+
+    def _faults(self) -> Iterator[Problem]:
+        try:
+            Draft.model_validate(self.data)
+        except ValidationError as error:
+            self._errors = error.errors(include_url=False)
+        else:
+            self._errors = []
+        typos = {path: meant for path, meant in map(self._typo, self._errors) if meant}
+        self._faulty.update(typos.values())
+        for detail in self._errors:
+            path = _path(detail)
+            derived = path[:2] in DERIVED_DEFAULTS and self.document.node(path[:2]) is None
+            if derived or (detail["type"] == "missing" and path in typos.values()):
+                continue  # told already, where it comes from
+            self._faulty.add(path)
+            yield self._fault(detail, path)
+
+    def _typo(self, detail: ErrorDetails) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+        """Return the path of an unknown setting and of the one that was probably meant."""
+        path = _path(detail)
+        if detail["type"] != "extra_forbidden":
+            return path, None
+        meant = closest(path[-1], _model(path[:-1]).model_fields)
+        return path, (*path[:-1], meant) if meant else None
+
+    def _fault(self, detail: ErrorDetails, path: tuple[str, ...]) -> Problem:
+        match detail["type"]:
+            case "extra_forbidden":
+                return Problem(path, _unknown(path, self._typo(detail)[1]))
+            case "missing":
+                return Problem(path, f"is missing; e.g. {_example(path)}")
+            case "value_error":
+                return Problem(path, str(detail["ctx"]["error"]))
+            case "greater_than_equal" | "less_than_equal":
+                limit = next(iter(detail["ctx"].values()))
+                side = "at least" if detail["type"].startswith("greater") else "at most"
+                return Problem(path, f"{detail['input']} is out of range; write {side} {limit}")
+        return Problem(path, self._wrong_kind(detail, path))
+
+    def _wrong_kind(self, detail: ErrorDetails, path: tuple[str, ...]) -> str:
+        value = detail["input"]
+        if value is None:
+            return f"nothing is given; e.g. {_example(path)}"
+        if detail["type"].startswith("int"):
+            return _not_whole(value, path[-1])
+        node = self.document.node(path)
+        text = detail["type"] == "string_type"
+        if (text or path[-1] == "key") and node is not None and node.tag in KINDS:
+            return misread(node)
+        needed = "one text" if text else _needed(path)
+        return f"{needed} is needed here, not {_kind(value)}; e.g. {_example(path)}"
+
+    def _repaired(self) -> dict[str, Any]:
+        data = copy.deepcopy(self.data)
+        for detail in self._errors:
+            _repair(data, _path(detail), whole="[key]" in detail["loc"])
+        return data
+
+
+def _overridden(data: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Put the variables that are set in the place of the settings; an empty one is not set."""
+    data = dict(data)
+    for variable, setting in OVERRIDES.items():
+        if text := environment.get(variable, "").strip():
+            data[setting] = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
+    if environment.get("DOVETAIL_JOIN") in (JoinKind.SEMI, JoinKind.ANTI):
+        # Such a join adds no columns: who asks for it sets those of the file aside.
+        master = data.get("master")
+        if isinstance(master, dict):
+            data["master"] = {name: value for name, value in master.items() if name != "columns"}
+    return data
+
+
+def _path(detail: ErrorDetails) -> tuple[str, ...]:
+    """Return the names on the way to an error; a list's items have none."""
+    return tuple(part for part in detail["loc"] if isinstance(part, str) and part != "[key]")
+
+
+def _model(section: tuple[str, ...]) -> type[BaseModel]:
+    model: type[BaseModel] = Draft
+    for part in section:
+        known = model.model_fields.get(part)
+        if known and isinstance(known.annotation, type) and issubclass(known.annotation, BaseModel):
+            model = known.annotation
+    return model
+
+
+def _setting(path: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """Split a path into that of the setting and the entry within it, if there is one."""
+    depth = 2 if _is_section(path[0]) else 1
+    return path[:depth], path[depth] if len(path) > depth else None
+
+
+def _is_section(name: str) -> bool:
+    return _model((name,)) is not Draft
+
+
+def _unknown(path: tuple[str, ...], meant: tuple[str, ...] | None) -> str:
+    if meant:
+        return f"there is no such setting; did you mean '{meant[-1]}'?"
+    homes = [
+        ".".join((*section, path[-1]))
+        for section in ((), ("source",), ("master",), ("sink",))
+        if path[-1] in _model(section).model_fields
+    ]
+    if homes:
+        return f"there is no such setting here; it belongs in {' or '.join(homes)}"
+    known = ", ".join(_model(path[:-1]).model_fields)
+    return f"there is no such setting; known are {known}"
+
+
+def _example(path: tuple[str, ...]) -> str:
+    setting, item = _setting(path)
+    value = _example_value(setting)
+    if item is not None:
+        return f"{item}: {_flow(_entry(value))}"
+    return f"{setting[-1]}: {_flow(value)}"
+
+
+def _example_value(setting: tuple[str, ...]) -> Any:
+    examples = _model(setting[:-1]).model_fields[setting[-1]].examples
+    assert examples, f"{setting} has no example"
+    return copy.deepcopy(examples[0])
+
+
+def _entry(example: Any) -> Any:
+    """Return a valid entry of a mapping like the example."""
+    return next(iter(example.values() if isinstance(example, dict) else example))
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value)
+
+
+def _needed(path: tuple[str, ...]) -> str:
+    if path in (("key",), ("master", "key")):
+        return "a name or a list of names"
+    if path == ("master", "columns"):
+        return "a list of columns or a mapping of each to its name in the output"
+    return "a mapping"
+
+
+def _kind(value: Any) -> str:
+    kinds = ((dict, "a mapping"), (list, "a list"), (str, f"the text '{value}'"))
+    return next((kind for of, kind in kinds if isinstance(value, of)), f"{value}")
+
+
+def _not_whole(value: Any, setting: str) -> str:
+    needed = "a whole number is needed"
+    if isinstance(value, bool):
+        return f"{needed}, and YAML reads yes, no, on and off as booleans"
+    if not isinstance(value, str | float):
+        return f"{needed}, not {_kind(value)}"
+    try:
+        number = float(value)
+    except ValueError:
+        return f"'{value}' is not a whole number"
+    if not number.is_integer():
+        return f"{value} is not a whole number"
+    return f"'{value}' is no whole number to YAML; write {setting}: {int(number)}"
+
+
+def _repair(data: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> None:
+    """Put an example in the place of a faulty setting, or take out an unknown one."""
+    setting, item = _setting(path)
+    parent = data.setdefault(setting[0], {}) if len(setting) == 2 else data
+    name = setting[-1]
+    if name not in _model(setting[:-1]).model_fields:
+        parent.pop(name, None)
+    elif item is not None and isinstance(parent.get(name), dict) and not whole:
+        parent[name][item] = _entry(_example_value(setting))
+    else:
+        parent[name] = _example_value(setting)
+
+
+class _Report:
+    """Problems as lines of text: where, which setting, what is wrong, what to do."""
+
+    def __init__(self, path: Path | str, reading: _Reading | None = None) -> None:
+        self._path = path
+        self._reading = reading
+
+    def lines(self, problems: list[Problem]) -> str:
+        return "\n".join(self.line(problem) for problem in sorted(problems, key=self._order))
+
+    def line(self, problem: Problem) -> str:
+        variable = self._variable(problem)
+        if variable:
+            return f"{variable}: {problem.text}"
+        line = self._line(problem)
+        return f"{self._path}:{line}: {problem}" if line else f"{self._path}: {problem}"
+
+    def _order(self, problem: Problem) -> tuple[bool, int]:
+        return self._variable(problem) is not None, self._line(problem) or 0
+
+    def _variable(self, problem: Problem) -> str | None:
+        return self._reading.variables.get(problem.path) if self._reading else None
+
+    def _line(self, problem: Problem) -> int | None:
+        if problem.line is not None or self._reading is None:
+            return problem.line
+        return self._reading.document.line(problem.place)

@@ -1,0 +1,157 @@
+"""How the settings of a pipeline have to fit one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from dovetail.pipeline.hints import count, did_you_mean
+from dovetail.pipeline.problem import Problem
+from dovetail.pipeline.shape import Draft, FieldType
+from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
+
+Path = tuple[str, ...]
+_Check = Callable[[Draft], Iterator[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    reads: tuple[Path, ...]
+    check: _Check
+
+    def touches(self, faulty: Collection[Path]) -> bool:
+        return any(path == read[: len(path)] for path in faulty for read in self.reads)
+
+
+RULES: list[Rule] = []
+
+
+def _rule(*reads: str) -> Callable[[_Check], _Check]:
+    def register(check: _Check) -> _Check:
+        RULES.append(Rule(tuple(tuple(path.split(".")) for path in reads), check))
+        return check
+
+    return register
+
+
+def broken_rules(
+    draft: Draft, faulty: Collection[Path] = frozenset()
+) -> Iterator[tuple[Rule, Problem]]:
+    """Check what can be judged without the settings known to be faulty."""
+    for rule in RULES:
+        if not rule.touches(faulty):
+            yield from ((rule, found) for found in rule.check(draft) if found.place not in faulty)
+
+
+@_rule("key", "source.fields")
+def _key_fields_can_be_joined(draft: Draft) -> Iterator[Problem]:
+    fields = draft.source.fields
+    for name in draft.key:
+        field = fields.get(name)
+        if field is None:
+            yield Problem(
+                ("key",), f"'{name}' is not a field of the event{_cure(name, fields)}", name
+            )
+        elif field.type not in (FieldType.INT, FieldType.TEXT):
+            yield Problem(
+                ("key",), f"'{name}' is a {field.type}, but a join key is an int or a text", name
+            )
+        elif field.optional:
+            yield Problem(
+                ("key",),
+                f"'{name}' may be missing, and such an event has nothing to join by;"
+                f" write {name}: {field.type} in source.fields, without '?'",
+                name,
+            )
+
+
+def _cure(name: str, fields: Collection[str]) -> str:
+    if "," in name:
+        return f"; a key of several fields is a list: key: [{name}]"
+    return did_you_mean(name, fields) or "; source.fields must have it"
+
+
+@_rule("key", "master.key")
+def _keys_have_as_many_parts(draft: Draft) -> Iterator[Problem]:
+    ours, theirs = len(draft.key), len(draft.master.key)
+    if ours != theirs:
+        yield Problem(
+            ("master", "key"),
+            f"{count(theirs, 'column')} for {count(ours, 'field')} in key;"
+            f" name one column for each of {', '.join(draft.key)}, in that order",
+        )
+
+
+@_rule("master.columns", "source.fields", "master.table")
+def _columns_leave_the_event_alone(draft: Draft) -> Iterator[Problem]:
+    for column, name in draft.master.columns.items():
+        if name in draft.source.fields:
+            yield Problem(
+                ("master", "columns"),
+                f"'{name}' is also a field of the event; rename it in the output,"
+                f" e.g. {column}: {draft.master.relation[1]}_{name}",
+                column,
+            )
+
+
+@_rule("master.columns")
+def _columns_have_names_of_their_own(draft: Draft) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for column, name in draft.master.columns.items():
+        other = first.setdefault(name, column)
+        if other != column:
+            yield Problem(
+                ("master", "columns"),
+                f"'{other}' and '{column}' are both called '{name}' in the output;"
+                " give one of them another name",
+                column,
+            )
+
+
+@_rule("join", "master.columns")
+def _columns_go_with_the_join(draft: Draft) -> Iterator[Problem]:
+    columns, join = draft.master.columns, draft.join
+    if columns and not join.takes_columns:
+        yield Problem(
+            ("master", "columns"),
+            f"join: {join} adds no columns; remove master.columns, or write join: inner",
+        )
+    if not columns and join.takes_columns:
+        yield Problem(
+            ("master", "columns"),
+            f"join: {join} needs at least one column to add, e.g. columns: [name, category];"
+            " to only keep events that have a master row, write join: semi",
+        )
+
+
+@_rule("nodes", "slots")
+def _every_node_has_a_slot(draft: Draft) -> Iterator[Problem]:
+    if draft.nodes > draft.slots:
+        yield Problem(
+            ("nodes",),
+            f"{count(draft.nodes, 'node')} cannot share {count(draft.slots, 'slot')};"
+            f" write at least slots: {draft.nodes}, or fewer nodes",
+        )
+
+
+@_rule("name", "source.topic", "sink.topic")
+def _topics_do_not_meet(draft: Draft) -> Iterator[Problem]:
+    taken = {_metric(topic): topic for topic in (*draft.derived_topics, CONTROL_TOPIC, STATS_TOPIC)}
+    for section, topic in (("source", draft.source.topic), ("sink", draft.sink.topic)):
+        if other := taken.get(_metric(topic)):
+            same = "" if topic == other else f" (to Kafka the same as '{topic}')"
+            yield Problem(
+                (section, "topic"),
+                f"Dovetail itself writes to '{other}'{same}; choose another topic",
+            )
+    if _metric(draft.source.topic) == _metric(draft.sink.topic):
+        yield Problem(
+            ("sink", "topic"),
+            f"'{draft.sink.topic}' is the source too: the output would be read again;"
+            " choose another topic",
+        )
+
+
+def _metric(topic: str) -> str:
+    """Kafka refuses a topic that differs from another one only in '.' and '_'."""
+    return topic.replace(".", "_")

@@ -1,0 +1,330 @@
+"""Every setting of a pipeline by itself: its type, its limits, its default, an example.
+
+How settings have to fit one another is in rules.py; a `Draft` that keeps those rules too is a
+`Pipeline` (spec.py). Every example is valid by itself: the loader shows it where a setting is
+missing, and puts it in the place of a faulty one to go on looking for further problems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import StrEnum, auto
+from typing import Annotated, Any, TypeVar
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticKnownError
+
+from dovetail.join.kinds import JoinKind
+from dovetail.pipeline.hints import did_you_mean
+from dovetail.pipeline.size import KIB, MIB, format_size, parse_size
+
+LEAST_MEMORY = 16 * MIB
+MOST_KEY_PARTS = 8
+DERIVED_TOPICS = (
+    "clean",
+    "mapped",
+    "missed",
+    "migrations",
+    "progress",
+    "unmatched",
+    "dead-letter",
+    "shed",
+    "parked",
+)
+
+
+class Algorithm(StrEnum):
+    INLJ = auto()
+    MESHJOIN = auto()
+    AMESHJOIN = auto()
+    HYBRIDJOIN = auto()
+    CMESHJOIN = auto()
+    CACHEJOIN = auto()
+    PCSRJ = auto()
+    SSBJ = auto()
+    SSBJ_INDEX = "ssbj-index"
+    SRJ = auto()
+    AUTO = auto()
+
+
+RUNNABLE = frozenset({Algorithm.SRJ})
+
+
+class Format(StrEnum):
+    JSON = auto()
+
+
+class FieldType(StrEnum):
+    INT = auto()
+    FLOAT = auto()
+    DECIMAL = auto()
+    TEXT = auto()
+    BOOLEAN = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+
+
+class KeyType(StrEnum):
+    INT = auto()
+    TEXT = auto()
+    COMPOSITE = auto()
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _choose(kind: type[_Choice], value: object) -> _Choice:
+    if not isinstance(value, str):
+        raise PydanticKnownError("string_type")
+    known = [str(choice) for choice in kind]
+    if value not in known:
+        allowed = ", ".join(known)
+        raise ValueError(f"'{value}' is none of {allowed}{did_you_mean(value, known)}")
+    return kind(value)
+
+
+def _algorithm(value: object) -> Algorithm:
+    algorithm = _choose(Algorithm, value)
+    if algorithm not in RUNNABLE:
+        runnable = " or ".join(sorted(RUNNABLE))
+        raise ValueError(f"'{algorithm}' is known but does not run yet; write {runnable}")
+    return algorithm
+
+
+def _name(text: str) -> str:
+    """Names go into the output as they stand, so none may need an escape in JSON."""
+    if not text or text != text.strip() or not text.isprintable() or set(text) & set('"\\'):
+        raise ValueError(
+            f"{text!r} cannot be a name: it needs at least one character, no space at its ends,"
+            " no quotation mark, backslash or control character"
+        )
+    return text
+
+
+def _identifier(text: str) -> str:
+    """Longer ones would be cut by PostgreSQL, which encodes the rows."""
+    if len(text.encode()) > 63:
+        raise ValueError(f"'{text}' is longer than the 63 bytes that PostgreSQL allows")
+    return text
+
+
+def _pipeline_name(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,99}", text):
+        raise ValueError(
+            f"'{text}' cannot name a pipeline, for its topics begin with it: use up to 100"
+            " lower-case letters, digits and hyphens, a letter first"
+        )
+    return text
+
+
+def _topic(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
+        raise ValueError(
+            f"'{text}' cannot name a topic in Kafka: use up to 249 letters, digits, '.', '_', '-'"
+        )
+    if text.startswith("__"):
+        raise ValueError(f"'{text}' is one of Kafka's own topics: they begin with '__'")
+    return text
+
+
+def _table(text: str) -> str:
+    if not all(text.split(".")) or text.count(".") > 1:
+        raise ValueError(f"'{text}' is not a table; write products or shop.products")
+    return text
+
+
+def _names(value: object) -> object:
+    """Take one name for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _some_names_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("at least one is needed")
+    _refuse_twins(names)
+    if len(names) > MOST_KEY_PARTS:
+        raise ValueError(f"a key has at most {MOST_KEY_PARTS} parts, this one has {len(names)}")
+    return names
+
+
+def _columns(value: object) -> object:
+    """Take a list of columns for a mapping of each to its own name."""
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        return value
+    _refuse_twins(value)
+    return {column: column for column in value}
+
+
+def _refuse_twins(names: list[str] | tuple[str, ...]) -> None:
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise ValueError(f"'{name}' is listed twice")
+
+
+def _memory(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _enough_memory(size: int) -> int:
+    if size >= LEAST_MEMORY:
+        return size
+    meant = f"; did you mean {size}MiB?" if LEAST_MEMORY <= size * MIB <= 1024**2 * MIB else ""
+    least = format_size(LEAST_MEMORY)
+    raise ValueError(f"{format_size(size)} is too little: a node needs at least {least}{meant}")
+
+
+def _some_fields(fields: dict[str, Field]) -> dict[str, Field]:
+    if not fields:
+        raise ValueError("an event has at least the field of its key; e.g. product_id: int")
+    return fields
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Identifier = Annotated[Name, AfterValidator(_identifier)]
+Topic = Annotated[str, AfterValidator(_topic)]
+Key = Annotated[tuple[Name, ...], BeforeValidator(_names), AfterValidator(_some_names_once)]
+Memory = Annotated[int, BeforeValidator(_memory), AfterValidator(_enough_memory)]
+
+
+def _whole(low: int, high: int) -> Any:
+    return pydantic.Field(ge=low, le=high)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Field(_Section):
+    """The type of an event's field; an optional one may be missing or null."""
+
+    type: FieldType
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.type}?" if self.optional else str(self.type)
+
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("integer", "bigint", "long", "int64"), FieldType.INT),
+    **dict.fromkeys(("double", "real", "float64", "number"), FieldType.FLOAT),
+    **dict.fromkeys(("numeric", "money"), FieldType.DECIMAL),
+    **dict.fromkeys(("string", "str", "varchar"), FieldType.TEXT),
+    **dict.fromkeys(("bool",), FieldType.BOOLEAN),
+    **dict.fromkeys(("datetime", "timestamptz", "time"), FieldType.TIMESTAMP),
+}
+
+
+def _field(value: object) -> object:
+    if isinstance(value, Field):
+        return value
+    if isinstance(value, dict) and value.keys() == {"type", "optional"}:
+        return Field(type=_choose(FieldType, value["type"]), optional=value["optional"])
+    if not isinstance(value, str):
+        raise PydanticKnownError("string_type")
+    name = value.removesuffix("?")
+    if name.casefold() in _OTHER_NAMES:
+        raise ValueError(f"'{name}' is called {_OTHER_NAMES[name.casefold()]} here")
+    return Field(type=_choose(FieldType, name), optional=name != value)
+
+
+class Source(_Section):
+    topic: Annotated[Topic, pydantic.Field(examples=["sales"])]
+    partitions: Annotated[int, _whole(1, 10_000), pydantic.Field(examples=[4])] = 4
+    format: Annotated[
+        Format, BeforeValidator(lambda v: _choose(Format, v)), pydantic.Field(examples=["json"])
+    ] = Format.JSON
+    max_event_bytes: Annotated[int, _whole(64, MIB), pydantic.Field(examples=[65536])] = 64 * KIB
+    fields: Annotated[
+        dict[Name, Annotated[Field, BeforeValidator(_field)]],
+        AfterValidator(_some_fields),
+        pydantic.Field(examples=[{"product_id": "int", "amount": "decimal"}]),
+    ]
+
+
+class Master(_Section):
+    table: Annotated[str, AfterValidator(_table), pydantic.Field(examples=["products"])]
+    key: Annotated[Key, pydantic.Field(examples=["product_id"])]
+    """A column for each part of the pipeline's key, in its order."""
+    columns: Annotated[
+        dict[Identifier, Identifier],
+        BeforeValidator(_columns),
+        pydantic.Field(examples=[["name", "category"]], default_factory=dict),
+    ]
+    """Each column and its name in the output."""
+
+    @property
+    def relation(self) -> tuple[str | None, str]:
+        """The schema, if one is given, and the table; both as they stand in the catalogue."""
+        schema, _, table = self.table.rpartition(".")
+        return schema or None, table
+
+
+class Sink(_Section):
+    topic: Annotated[Topic, pydantic.Field(examples=["sales.enriched"])]
+
+
+class Draft(_Section):
+    """A pipeline whose settings are right one by one."""
+
+    name: Annotated[str, AfterValidator(_pipeline_name), pydantic.Field(examples=["sales"])]
+    source: Annotated[
+        Source, pydantic.Field(examples=[{"fields": {"product_id": "int", "amount": "decimal"}}])
+    ]
+    key: Annotated[Key, pydantic.Field(examples=["product_id"])]
+    master: Annotated[
+        Master, pydantic.Field(examples=[{"table": "products", "columns": ["name", "category"]}])
+    ]
+    join: Annotated[
+        JoinKind,
+        BeforeValidator(lambda v: _choose(JoinKind, v)),
+        pydantic.Field(examples=["inner"]),
+    ] = JoinKind.INNER
+    algorithm: Annotated[
+        Algorithm, BeforeValidator(_algorithm), pydantic.Field(examples=["srj"])
+    ] = Algorithm.SRJ
+    memory: Annotated[Memory, pydantic.Field(examples=["128MiB"])] = 128 * MIB
+    """Bytes on each node, for everything that the join holds."""
+    nodes: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[2])] = 1
+    slots: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[8])] = 8
+    sink: Annotated[Sink, pydantic.Field(examples=[{"topic": "sales.enriched"}])]
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _derive_defaults(cls, data: Any) -> Any:
+        return with_derived_defaults(data) if isinstance(data, dict) else data
+
+    @property
+    def key_type(self) -> KeyType:
+        if len(self.key) > 1:
+            return KeyType.COMPOSITE
+        return KeyType(self.source.fields[self.key[0]].type.value)
+
+    @property
+    def derived_topics(self) -> tuple[str, ...]:
+        """The topics between the stages and beside the sink, which no setting may name."""
+        return tuple(f"{self.name}.{suffix}" for suffix in DERIVED_TOPICS)
+
+
+_Derive = Callable[[dict[str, Any]], Any]
+DERIVED_DEFAULTS: dict[tuple[str, str], _Derive] = {
+    ("source", "topic"): lambda data: data["name"],
+    ("sink", "topic"): lambda data: f"{data['name']}.enriched",
+    ("master", "key"): lambda data: data["key"],
+}
+"""Settings whose default follows from another setting: wrong only when that one is."""
+
+
+def with_derived_defaults(data: dict[str, Any]) -> dict[str, Any]:
+    filled = {"sink": {}, **data}
+    for (section, setting), derive in DERIVED_DEFAULTS.items():
+        given = filled.get(section)
+        if isinstance(given, dict) and setting not in given:
+            try:
+                filled[section] = {**given, setting: derive(data)}
+            except KeyError:
+                continue  # the setting it follows from is reported as missing
+    return filled

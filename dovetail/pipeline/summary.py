@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.pipeline.hints import count
+from dovetail.pipeline.size import format_size
+
+if TYPE_CHECKING:
+    from dovetail.pipeline.spec import Pipeline
+
+
+def summary(pipeline: Pipeline) -> str:
+    """Say in a few lines what the pipeline does, in the order in which an event meets it."""
+    lines = {
+        "source": _source(pipeline),
+        "key": f"{', '.join(pipeline.key)} ({pipeline.key_type})",
+        "master": _master(pipeline),
+        "join": f"{pipeline.join} by {pipeline.algorithm}",
+        "memory": _memory(pipeline),
+        "sink": pipeline.sink.topic,
+    }
+    return "\n".join(
+        [f"pipeline {pipeline.name}", *(f"  {name:<8}{text}" for name, text in lines.items())]
+    )
+
+
+def _source(pipeline: Pipeline) -> str:
+    source = pipeline.source
+    return (
+        f"{source.topic}: {source.format}, {count(len(source.fields), 'field')}, up to"
+        f" {format_size(source.max_event_bytes)} an event, {count(source.partitions, 'partition')}"
+    )
+
+
+def _master(pipeline: Pipeline) -> str:
+    master = pipeline.master
+    by = f"{master.table} by {', '.join(master.key)}"
+    added = (
+        column if column == name else f"{column} as {name}"
+        for column, name in master.columns.items()
+    )
+    return f"{by}: adds {', '.join(added)}" if master.columns else f"{by}: adds nothing"
+
+
+def _memory(pipeline: Pipeline) -> str:
+    total = format_size(pipeline.memory * pipeline.nodes)
+    return (
+        f"{format_size(pipeline.memory)} a node, {count(pipeline.nodes, 'node')}: {total} in all;"
+        f" {count(pipeline.slots, 'slot')}"
+    )

@@ -1,0 +1,76 @@
+"""About once a second a service says on `dovetail.stats` how it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+from confluent_kafka import KafkaException, Producer
+
+from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail.topology import STATS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dovetail.settings import Settings
+
+log = logging.getLogger(__name__)
+EVERY_S = 1.0
+
+
+class Heart:
+    """Sends heartbeats from a thread of its own until it is stopped."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: str,
+        service: str,
+        look: Callable[[], tuple[str, dict[str, float]]],
+    ) -> None:
+        self._settings = settings
+        self._about = {"pipeline": pipeline, "service": service, "node": settings.node}
+        self._look = look
+        self._stop = threading.Event()
+        self._producer = Producer(settings.client())
+        self._process = psutil.Process()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_S):
+            self._beat()
+        self._producer.flush(2)
+
+    def _beat(self) -> None:
+        reason, figures = self._look()
+        cpu = self._process.cpu_times()
+        figures["resident_bytes"] = self._process.memory_info().rss
+        figures["cpu_seconds"] = cpu.user + cpu.system
+        state = Heartbeat.STATE_STARTING if reason else Heartbeat.STATE_READY
+        beat = Heartbeat(
+            **self._about,
+            state=state,
+            at_ms=time.time_ns() // 1_000_000,
+            pid=os.getpid(),
+            url=f"http://{self._settings.host}:{self._settings.port}",
+            figures=figures,
+            reason=reason,
+        )
+        try:
+            self._producer.produce(STATS_TOPIC, beat.SerializeToString())
+            self._producer.poll(0)
+        except (BufferError, KafkaException) as error:
+            # The next one says more: a heartbeat is not worth waiting for.
+            log.warning("heartbeat not sent", extra={"reason": str(error)})

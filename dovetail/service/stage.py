@@ -1,0 +1,109 @@
+"""A stage as a process: the loop in a thread, FastAPI in front of it.
+
+    /health   200 while the loop lives
+    /ready    200 when it has partitions and everything it needs; else 503 and why
+    /metrics  Prometheus
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from dovetail.service.heartbeat import Heart
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dovetail.service.metrics import Metrics
+    from dovetail.settings import Settings
+    from dovetail.stream.loop import Handler, Loop
+
+log = logging.getLogger(__name__)
+
+
+class StageService:
+    """Runs a loop until SIGTERM, then drains: the step under way is finished first."""
+
+    def __init__(
+        self,
+        name: str,
+        pipeline: str,
+        settings: Settings,
+        loop: Loop,
+        handler: Handler,
+        metrics: Metrics,
+    ) -> None:
+        self._name = name
+        self._loop = loop
+        self._handler = handler
+        self._metrics = metrics
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="loop")
+        self._heart = Heart(settings, pipeline, name, self._look)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._app(), settings.host, settings.port, log_config=None, access_log=False
+            )
+        )
+
+    def run(self) -> int:
+        """Serve until told to stop; return the process's exit code."""
+        self._server.run()
+        return 1 if self._failure else 0
+
+    def _app(self) -> FastAPI:
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            self._thread.start()
+            self._heart.start()
+            yield
+            log.info("draining")
+            self._loop.stop()
+            self._thread.join()
+            self._heart.stop()
+            log.info("stopped")
+
+        app = FastAPI(title=f"Dovetail {self._name}", lifespan=lifespan)
+
+        @app.get("/health")
+        def health(response: Response) -> dict[str, str]:
+            if self._failure or not self._thread.is_alive():
+                response.status_code = 503
+                return {"state": "failed", "reason": repr(self._failure)}
+            return {"state": "alive"}
+
+        @app.get("/ready")
+        def ready(response: Response) -> dict[str, str]:
+            reason = self._loop.reason
+            if reason:
+                response.status_code = 503
+                return {"state": "not ready", "reason": reason}
+            return {"state": "ready"}
+
+        @app.get("/metrics")
+        def metrics() -> Response:
+            self._metrics.show(self._figures())
+            return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+        return app
+
+    def _work(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, the process must end
+            self._failure = failure
+            log.critical("the loop failed", exc_info=failure)
+            self._server.should_exit = True
+
+    def _figures(self) -> dict[str, float]:
+        return {"lag": self._loop.lag, **self._handler.figures()}
+
+    def _look(self) -> tuple[str, dict[str, float]]:
+        return self._loop.reason, self._figures()

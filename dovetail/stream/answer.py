@@ -1,0 +1,75 @@
+"""Answering events, alike in both phases: splice, send, count."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from dovetail.join.splice import null_row, splice
+from dovetail.stream import ledger as outcome
+from dovetail.stream.provenance import ORIGIN, REASON, VIA, origins
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Ints
+    from dovetail.pipeline.spec import Pipeline
+    from dovetail.service.metrics import Latency
+    from dovetail.stream.batch import EventBatch
+    from dovetail.stream.ledger import Ledger
+    from dovetail.stream.rdkafka import Producer
+    from dovetail.topology import Topology
+
+NO_MASTER_ROW = b"no-master-row"
+HAS_MASTER_ROW = b"has-master-row"
+
+
+class Answers:
+    """Sends the join's results for one pipeline, from one of its phases."""
+
+    def __init__(
+        self, pipeline: Pipeline, topology: Topology, via: bytes, latency: Latency
+    ) -> None:
+        self._kind = pipeline.join
+        self._topology = topology
+        self._via = via
+        self._latency = latency
+        names = [json.dumps(name, ensure_ascii=False).encode() for name in pipeline.master.columns.values()]
+        self._no_row = null_row(names)
+        self._no_output = NO_MASTER_ROW if pipeline.join != "anti" else HAS_MASTER_ROW
+
+    def send(
+        self,
+        producer: Producer,
+        ledger: Ledger,
+        slot: int,
+        batch: EventBatch,
+        entries: Bytes,
+        starts: Ints,
+    ) -> None:
+        """Answer every event of a slot's batch from the entry that starts at `starts[i]`."""
+        joined = splice(self._kind, batch.events, entries, starts, self._no_row)
+        identity = origins(self._topology.source.name, batch.partitions, batch.offsets)
+        if len(joined.outputs):
+            of_output = identity.take(joined.events)
+            producer.send_many(
+                self._topology.enriched.name,
+                slot,
+                joined.outputs.data,
+                joined.outputs.bounds,
+                headers=((ORIGIN, (of_output.data, of_output.bounds)), (VIA, self._via)),
+            )
+            self._latency.observe(time.time_ns() // 1_000_000 - batch.timestamps[joined.events])
+        if len(joined.unmatched):
+            events = batch.events.take(joined.unmatched)
+            of_event = identity.take(joined.unmatched)
+            producer.send_many(
+                self._topology.unmatched.name,
+                slot,
+                events.data,
+                events.bounds,
+                headers=((ORIGIN, (of_event.data, of_event.bounds)), (REASON, self._no_output)),
+            )
+        ledger.add(slot, outcome.ENRICHED, len(batch) - len(joined.unmatched))
+        ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
+        ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))
+

@@ -1,0 +1,158 @@
+"""Batches of events, as the services hold them and as internal topics carry them.
+
+The Arrow record batch inside the envelope (proto/…/batch.proto) has these columns:
+
+    key        int64         the join key, or the 64-bit hash of `text`
+    text       large_binary  the canonical key; left out for int keys
+    event      large_binary  the event's own bytes, `{…}`, trimmed
+    partition  int32         } with the source topic: the event's identity
+    offset     int64         }
+    timestamp  int64         the source record's, in ms
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.contracts.batch_pb2 import Batch
+from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dovetail.stream.rdkafka import Records
+
+UNMAPPED = -1
+
+PIECE_BYTES = 1 << 20
+"""Batches are cut to about this size: large enough that a message costs next to nothing
+an event, small enough for every buffer on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    keys: JoinKeys
+    events: Column
+    partitions: SmallInts
+    offsets: Ints
+    timestamps: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        fixed = self.keys.values.nbytes + self.offsets.nbytes + self.timestamps.nbytes
+        return (
+            fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
+        )
+
+    def take(self, indices: Ints) -> EventBatch:
+        return EventBatch(
+            self.keys.take(indices),
+            self.events.take(indices),
+            self.partitions[indices],
+            self.offsets[indices],
+            self.timestamps[indices],
+        )
+
+    def slice(self, first: int, end: int) -> EventBatch:
+        return EventBatch(
+            self.keys.slice(first, end),
+            self.events.slice(first, end),
+            self.partitions[first:end],
+            self.offsets[first:end],
+            self.timestamps[first:end],
+        )
+
+    def pieces(self, most_bytes: int) -> Iterator[EventBatch]:
+        """Cut into batches whose events take about so many bytes each, at least one event."""
+        first = 0
+        while first < len(self):
+            limit = self.events.bounds[first] + most_bytes
+            end = int(np.searchsorted(self.events.bounds, limit, side="right")) - 1
+            end = min(max(end, first + 1), len(self))
+            yield self if (first, end) == (0, len(self)) else self.slice(first, end)
+            first = end
+
+    @classmethod
+    def concatenate(cls, batches: Sequence[EventBatch]) -> EventBatch:
+        if len(batches) == 1:
+            return batches[0]
+        return cls(
+            JoinKeys(
+                np.concatenate([batch.keys.values for batch in batches]),
+                Column.concatenate([batch.keys.texts for batch in batches]),
+            ),
+            Column.concatenate([batch.events for batch in batches]),
+            np.concatenate([batch.partitions for batch in batches]),
+            np.concatenate([batch.offsets for batch in batches]),
+            np.concatenate([batch.timestamps for batch in batches]),
+        )
+
+    def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
+        columns = {
+            "key": pa.array(self.keys.values),
+            "event": _to_arrow(self.events),
+            "partition": pa.array(self.partitions),
+            "offset": pa.array(self.offsets),
+            "timestamp": pa.array(self.timestamps),
+        }
+        if self.keys.texts.bounds[-1] > 0:
+            columns["text"] = _to_arrow(self.keys.texts)
+        record_batch = pa.record_batch(columns)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, record_batch.schema) as writer:
+            writer.write_batch(record_batch)
+        envelope = Batch(
+            pipeline=pipeline, slot=slot, events=len(self), arrow=sink.getvalue().to_pybytes()
+        )
+        return envelope.SerializeToString()
+
+    @classmethod
+    def from_message(cls, message: bytes) -> Self:
+        envelope = Batch.FromString(message)
+        columns = pa.ipc.open_stream(envelope.arrow).read_next_batch()
+        texts = (
+            _from_arrow(columns.column("text"))
+            if "text" in columns.schema.names
+            else Column.empty_values(len(columns))
+        )
+        return cls(
+            JoinKeys(columns.column("key").to_numpy().copy(), texts),
+            _from_arrow(columns.column("event")),
+            columns.column("partition").to_numpy().copy(),
+            columns.column("offset").to_numpy().copy(),
+            columns.column("timestamp").to_numpy().copy(),
+        )
+
+
+def _to_arrow(column: Column) -> pa.Array:
+    first = column.bounds[0]
+    bounds = column.bounds - first if first else column.bounds
+    data = column.data[first : column.bounds[-1]]
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
+
+
+def _from_arrow(array: Any) -> Column:
+    # Copies, because Arrow's memory is read-only and Numba would compile every kernel
+    # once more for it.
+    _, bounds, data = array.buffers()
+    return Column(_writable(data, np.uint8), _writable(bounds, np.int64)[: len(array) + 1])
+
+
+def _writable(buffer: Any, kind: type) -> Any:
+    return np.empty(0, kind) if buffer is None else np.frombuffer(buffer, kind).copy()
+
+
+def batches_of(records: Records) -> list[tuple[int, EventBatch]]:
+    """The batches in these messages, each with the partition it came from."""
+    return [
+        (int(partition), EventBatch.from_message(records.value(row) or b""))
+        for row, partition in enumerate(records.partitions)
+    ]

@@ -1,0 +1,93 @@
+"""What a pipeline's events look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from dovetail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class FieldType(IntEnum):
+    """What a field's value may be in JSON.
+
+    INT        a number without fraction or exponent, within int64
+    FLOAT      a number that a float64 holds without becoming infinite
+    DECIMAL    such a number, or a string `-?digits[.digits]`
+    TEXT       a string
+    BOOLEAN    true or false
+    DATE       a string `YYYY-MM-DD`, a day from the year 0001 on
+    TIMESTAMP  a string: a DATE, then `T`, `t` or a space, `hh:mm:ss` (no leap second), then, if
+               given, a fraction `.digits`, and then, if given, `Z`, `z`, `±hh`, `±hhmm` or `±hh:mm`
+    """
+
+    INT = 0
+    FLOAT = 1
+    DECIMAL = 2
+    TEXT = 3
+    BOOLEAN = 4
+    DATE = 5
+    TIMESTAMP = 6
+
+    @classmethod
+    def named(cls, name: str) -> FieldType:
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            known = ", ".join(str(kind) for kind in cls)
+            raise ConfigError(f"no field type is called {name!r}: use one of {known}") from None
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    type: FieldType
+    optional: bool = False
+    """It may be missing or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSchema:
+    """The fields that an event may have, and which of them make its join key.
+
+    Every field that is not optional must be there, and no other field may be.
+    """
+
+    fields: Mapping[str, Field]
+    key: tuple[str, ...]
+    max_bytes: int
+    """The longest event accepted, surrounding whitespace included."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 2:
+            raise ConfigError(f"max_bytes is {self.max_bytes}: an event has at least 2 bytes, {{}}")
+        if not self.key:
+            raise ConfigError("the event's key is empty: name at least one field")
+        if len(set(self.key)) < len(self.key):
+            raise ConfigError(f"the event's key {self.key} names a field twice")
+        for name in self.fields:
+            # A plain name stands in an event byte for byte, so that the kernel can compare bytes.
+            if not name or not name.isprintable() or '"' in name or "\\" in name:
+                raise ConfigError(f"rename field {name!r}: it is empty or needs escapes in JSON")
+        for name in self.key:
+            self._check_key(name)
+
+    def _check_key(self, name: str) -> None:
+        field = self.fields.get(name)
+        if field is None:
+            raise ConfigError(f"key field {name!r} is not among the event's fields")
+        if field.optional:
+            raise ConfigError(f"key field {name!r} is optional: a join key must always be there")
+        if field.type not in {FieldType.INT, FieldType.TEXT}:
+            raise ConfigError(f"key field {name!r} is {field.type}: a join key is int or text")
+
+    @property
+    def int_key(self) -> bool:
+        """Whether the join key is one int, which is then its own canonical form."""
+        return len(self.key) == 1 and self.fields[self.key[0]].type is FieldType.INT

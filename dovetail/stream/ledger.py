@@ -1,0 +1,100 @@
+"""The ledger: exact counts of events by outcome, kept where the offsets are kept.
+
+Every stage commits its offsets in the transaction that carries its output. A committed
+offset may have a text beside it, and there the stage writes how many events of that
+partition it has seen so far and what became of them. So the counts are as exact as the
+output itself: they survive `kill -9`, move with the partition to another node, and
+anyone with access to the broker can add them up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+IN = "in"
+CLEAN = "clean"
+MAPPED = "mapped"
+MISSED = "missed"
+ENRICHED = "enriched"
+UNMATCHED = "unmatched"
+DEAD = "dead"
+"""Dead letters are counted by reason: `dead.invalid-json`."""
+
+OUTPUTS = "outputs"
+HITS = "hits"
+"""Not outcomes: output messages, of which an event may have many or none, and events
+answered from the cache."""
+
+
+def dead(reason: str) -> str:
+    return f"{DEAD}.{reason}"
+
+
+def dead_letters(counts: Counter[str]) -> int:
+    return sum(count for name, count in counts.items() if name.startswith(f"{DEAD}."))
+
+
+class Ledger:
+    """The counts of the partitions that a stage holds, and those of the step under way."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, Counter[str]] = {}
+        self._step: dict[int, Counter[str]] = {}
+
+    def open(self, partition: int, text: str) -> None:
+        """Take over a partition with what its last owner wrote."""
+        self._committed[partition] = parse(text)
+
+    def close(self, partition: int) -> None:
+        self._committed.pop(partition, None)
+
+    def add(self, partition: int, outcome: str, events: int) -> None:
+        if events:
+            self._step.setdefault(partition, Counter())[outcome] += int(events)
+
+    def text(self, partition: int) -> str:
+        """What to commit beside the partition's offset: all before, and this step."""
+        counts = self._committed.get(partition, Counter()) + self._step.get(partition, Counter())
+        return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
+
+    def commit(self) -> Counter[str]:
+        """The step is committed: return its counts over all partitions."""
+        total: Counter[str] = Counter()
+        for partition, counts in self._step.items():
+            self._committed.setdefault(partition, Counter()).update(counts)
+            total.update(counts)
+        self._step.clear()
+        return total
+
+    def abort(self) -> None:
+        """The step did not happen."""
+        self._step.clear()
+
+    def total(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for counts in self._committed.values():
+            total.update(counts)
+        return total
+
+
+def parse(text: str) -> Counter[str]:
+    pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
+    return Counter({name: int(count) for name, count in pairs})
+
+
+def read_ledgers(admin: AdminClient, groups: list[str]) -> dict[str, Counter[str]]:
+    """Add up, for each consumer group, what its stage has committed over all partitions."""
+    totals: dict[str, Counter[str]] = {}
+    for group in groups:
+        [future] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        total: Counter[str] = Counter()
+        for partition in future.result().topic_partitions:
+            total.update(parse(partition.metadata or ""))
+        totals[group] = total
+    return totals

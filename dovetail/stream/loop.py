@@ -1,0 +1,255 @@
+"""The one consume–work–produce loop, which every stage runs.
+
+A step, all of it one Kafka transaction:
+
+    1. consume what has arrived, at most a batch
+    2. begin the transaction
+    3. let the handler work and send its output
+    4. send the offsets, with the ledger beside them, into the transaction
+    5. commit: output, offsets and counts become visible together, or never
+
+A step that fails is aborted and read again. What failed decides how:
+
+    abortable             the same producer goes on
+    fatal, fenced, or the a new producer takes over the transactional id; whatever the
+    outcome is unknown    old one may have had under way is settled by that
+    database unavailable  the step is tried again after a pause, until it is there
+    anything else         a bug: the process ends, and whoever supervises it starts it anew
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from dovetail.errors import Unavailable
+from dovetail.stream.ledger import Ledger
+from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Stage
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 30.0
+_IDLE_S = 0.1
+_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+
+class Handler(ABC):
+    """What a stage does with a batch; everything around it is the loop's."""
+
+    @abstractmethod
+    def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
+        """Send the output of these records, and enter into the ledger what became of them."""
+
+    def assign(self, partitions: list[int]) -> None:
+        """These partitions are this process's from now on."""
+
+    def revoke(self, partitions: list[int]) -> None:
+        """These partitions are another's now; called between steps only."""
+
+    def between_steps(self) -> None:
+        """Called at every turn, also when nothing arrives."""
+
+    def waiting_for(self) -> str:
+        """Why it is not ready, beyond the loop's own reasons; empty when it is."""
+        return ""
+
+    def figures(self) -> dict[str, float]:
+        """Figures of this moment, by name: bytes held, budget, …"""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class Loop:
+    def __init__(
+        self,
+        stage: Stage,
+        group: str,
+        settings: Settings,
+        handler: Handler,
+        *,
+        max_records: int,
+        max_bytes: int,
+        linger_s: float,
+        committed: Callable[[Counter[str], float], None],
+    ) -> None:
+        self._stage = stage
+        self._settings = settings
+        self._handler = handler
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._linger_s = linger_s
+        self._committed = committed
+        self._member = f"{group}.{settings.node}"
+        self._group = group
+        self._ledger = Ledger()
+        self._opened: set[int] = set()
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._step_started = 0.0
+        self.lag = 0
+        """Records behind the end of the partitions held, as of the last fetch."""
+        self.reason = "starting"
+        """Why it is not ready; empty when it is."""
+
+    @property
+    def ready(self) -> bool:
+        return not self.reason
+
+    def stop(self) -> None:
+        """End after the step under way."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        self._consumer = Consumer(
+            self._settings.client(
+                **{
+                    "group.id": self._group,
+                    "group.instance.id": self._member,
+                    "client.id": self._member,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                    "partition.assignment.strategy": "cooperative-sticky",
+                    "session.timeout.ms": 10_000,
+                    "fetch.wait.max.ms": 50,
+                    "fetch.message.max.bytes": 4 << 20,
+                    "queued.max.messages.kbytes": self._max_bytes >> 10,
+                    "queued.min.messages": 200_000,
+                }
+            ),
+            self._stage.reads.name,
+            self._assign,
+            self._revoke,
+        )
+        self._producer = self._new_producer()
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        finally:
+            # Not closing the producer cleanly is fine: nothing is open between steps.
+            self._consumer.close()
+            self._producer.close()
+            self._handler.close()
+
+    def _turn(self) -> None:
+        try:
+            self._linger()
+            # Step 1
+            records = self._consumer.consume(self._max_records, _IDLE_S, self._max_bytes)
+            self._open_partitions()
+            self._handler.between_steps()
+            if len(records):
+                self._step(records)
+            self._failures = 0
+            self.lag = sum(self._consumer.lag().values())
+            self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
+        except Unavailable as error:
+            self._recover(error)
+
+    def _linger(self) -> None:
+        """Let records gather: a transaction costs the same for one event as for thousands."""
+        rest = self._step_started + self._linger_s - time.monotonic()
+        if rest > 0:
+            self._stopping.wait(rest)
+
+    def _step(self, records: Records) -> None:
+        started = self._step_started = time.monotonic()
+        # Step 2
+        self._producer.begin()
+        # Step 3
+        self._handler.handle(records, self._producer, self._ledger)
+        # Step 4
+        positions = self._consumer.positions()
+        touched = set(records.partitions.tolist())
+        self._producer.send_offsets(
+            self._stage.reads.name,
+            {
+                partition: (positions[partition], self._ledger.text(partition))
+                for partition in touched
+            },
+            self._consumer.group_metadata(),
+            _TIMEOUT_S,
+        )
+        # Step 5
+        self._producer.commit(_TIMEOUT_S)
+        self._committed(self._ledger.commit(), time.monotonic() - started)
+
+    def _recover(self, error: Unavailable) -> None:
+        """Undo the step under way, so that its records are read again."""
+        pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
+        self._failures += 1
+        self.reason = str(error)
+        log.warning("step undone, trying again", extra={"reason": str(error), "pause_s": pause})
+        self._ledger.abort()
+        if isinstance(error, KafkaFailure) and not error.abortable:
+            self._producer.close()
+            self._producer = self._new_producer()
+        else:
+            self._abort()
+        self._stopping.wait(pause)
+        self._consumer.rewind()
+        # The rewind goes to what is committed, so the ledger does too.
+        self._opened.clear()
+
+    def _abort(self) -> None:
+        try:
+            self._producer.abort(_TIMEOUT_S)
+        except KafkaFailure as failure:
+            log.warning("abort failed, taking a new producer", extra={"reason": str(failure)})
+            self._producer.close()
+            self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        """Take over the transactional id: settles whatever its last holder left open."""
+        producer = Producer(
+            self._settings.client(
+                **{
+                    "transactional.id": self._member,
+                    "client.id": self._member,
+                    "transaction.timeout.ms": 60_000,
+                    # The broker is busy finishing the last transaction for some ms after
+                    # its commit; librdkafka asks again after this pause.
+                    "retry.backoff.ms": 5,
+                    "linger.ms": 5,
+                    "message.max.bytes": 16 << 20,
+                    "batch.size": 1 << 20,
+                    "queue.buffering.max.messages": 500_000,
+                    "queue.buffering.max.kbytes": 256 << 10,
+                }
+            )
+        )
+        producer.init_transactions(_TIMEOUT_S)
+        return producer
+
+    def _assign(self, partitions: list[int]) -> None:
+        log.info("partitions assigned", extra={"partitions": partitions})
+        self._handler.assign(partitions)
+
+    def _revoke(self, partitions: list[int]) -> None:
+        log.info("partitions revoked", extra={"partitions": partitions})
+        for partition in partitions:
+            self._ledger.close(partition)
+        self._opened.difference_update(partitions)
+        self._handler.revoke(partitions)
+
+    def _open_partitions(self) -> None:
+        """Read the ledger of newly assigned partitions, before anything is added to it."""
+        held = set(self._consumer.assignment())
+        if held == self._opened:
+            return
+        committed = self._consumer.committed()
+        for partition in held - self._opened:
+            self._ledger.open(partition, committed.get(partition, (0, ""))[1])
+        self._opened = held

@@ -1,0 +1,66 @@
+"""What consumer and producer share: configuring a librdkafka client and hearing its log."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.errors import ConfigError
+from dovetail.stream.rdkafka.library import LogCallback, library
+
+_log = logging.getLogger(__name__)
+
+_LEVELS = (  # by syslog severity
+    *(logging.CRITICAL,) * 3,
+    logging.ERROR,
+    logging.WARNING,
+    *(logging.INFO,) * 2,
+    logging.DEBUG,
+)
+
+Config = Mapping[str, str | int | bool]
+
+
+@LogCallback
+def _to_logging(_handle: Any, severity: int, facility: bytes, text: bytes) -> None:
+    _log.log(
+        _LEVELS[severity], "%s: %s", facility.decode(errors="replace"), text.decode(errors="replace")
+    )
+
+
+def new_conf(config: Config) -> Any:
+    """Build an rd_kafka_conf_t; rd_kafka_new takes it over.
+
+    Log lines wait in the client's queue until the owner polls, so that no thread of librdkafka's
+    ever calls into Python, not even while the interpreter is shutting down.
+    """
+    lib = library()
+    conf = lib.conf_new()
+    for name, value in (dict(config) | {"log.queue": True}).items():
+        problem = ctypes.create_string_buffer(512)
+        if lib.conf_set(conf, name.encode(), _text(value), problem, len(problem)):
+            lib.conf_destroy(conf)
+            raise ConfigError(f"Kafka setting {name}={value!r}: {problem.value.decode()}")
+    lib.conf_set_log_cb(conf, _to_logging)
+    return conf
+
+
+def new_client(kind: int, conf: Any) -> int:
+    lib = library()
+    problem = ctypes.create_string_buffer(512)
+    handle: int | None = lib.new(kind, conf, problem, len(problem))
+    if handle is None:
+        lib.conf_destroy(conf)
+        raise ConfigError(f"the Kafka client could not be made: {problem.value.decode()}")
+    lib.set_log_queue(handle, None)
+    return handle
+
+
+def milliseconds(timeout_s: float) -> int:
+    return max(0, round(timeout_s * 1000))
+
+
+def _text(value: str | int | bool) -> bytes:
+    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()

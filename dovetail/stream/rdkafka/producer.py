@@ -1,0 +1,272 @@
+"""A producer of columns: one message a row, queued by a compiled loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from dovetail.stream.rdkafka import kernels
+from dovetail.stream.rdkafka.client import Config, milliseconds, new_client, new_conf
+from dovetail.stream.rdkafka.errors import (
+    QUEUE_FULL,
+    KafkaFailure,
+    check_code,
+    check_error,
+    failure_of,
+)
+from dovetail.stream.rdkafka.library import PRODUCER, UNASSIGNED_PARTITION, library
+from dovetail.stream.rdkafka.partitions import offset_list
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dovetail.stream.rdkafka.consumer import GroupMetadata
+
+    Column = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+# rd_kafka_vtype_t, and rd_kafka_vu_t as words: the kind, then its arguments.
+_TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _HEADER = 2, 3, 4, 5, 7, 9
+_WORDS = 9
+
+_COPY = 2  # librdkafka copies the value before the call is over
+_REST_OF_TRANSACTION = -1
+
+_NO_TOMBSTONES: NDArray[np.bool_] = np.empty(0, np.bool_)
+
+
+class Producer:
+    """Transactional where the settings have a transactional.id, else idempotent.
+
+    A message is queued by send and send_many; that it could not be delivered is raised by
+    commit() or flush() at the latest. Not for several threads at once.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._lib = library()
+        self._produceva = self._lib.address("produceva")
+        self._undelivered = np.zeros(2, np.int64)  # how many, and the first one's code
+        self._topics: dict[str, int] = {}
+        own = {"enable.idempotence": True, "delivery.report.only.error": True}
+        conf = new_conf(dict(config) | own)
+        self._lib.conf_set_opaque(conf, self._undelivered.ctypes.data)
+        self._lib.conf_set_dr_msg_cb(conf, kernels.count_undelivered.address)
+        self._handle: int | None = new_client(PRODUCER, conf)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── messages ─────────────────────────────────────────────────────────────────────────
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        partition: int = UNASSIGNED_PARTITION,
+        key: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        data, bounds = _column(value or b"")
+        self.send_many(
+            topic,
+            partition,
+            data,
+            bounds,
+            None if key is None else _column(key),
+            headers,
+            np.array([value is None]),
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | NDArray[np.int32],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        keys: Column | None = None,
+        headers: Sequence[tuple[bytes, bytes | Column]] = (),
+        tombstones: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Queue a message for each row; row i's value is data[bounds[i]:bounds[i + 1]].
+
+        A header's value is the same in all rows or a column. Rows in `tombstones` have a null
+        value. All is copied: the arrays are the caller's again. A full queue is waited out. If
+        a row is refused, the rows before it are queued and the error names the row.
+        """
+        rows = len(bounds) - 1
+        message = _Message(self._topic(topic), rows)
+        message.add_column(_VALUE, data, bounds)
+        if keys is not None:
+            message.add_column(_KEY, *keys)
+        for name, value in headers:
+            message.add_header(name, value)
+        chosen = np.atleast_1d(np.asarray(partitions, np.int32))
+        if len(chosen) not in (1, rows):
+            raise ValueError(f"{len(chosen)} partitions for {rows} rows")
+        nulls = _NO_TOMBSTONES if tombstones is None else np.asarray(tombstones, np.bool_)
+        if len(nulls) not in (0, rows):
+            raise ValueError(f"{len(nulls)} tombstones for {rows} rows")
+        self._queue(topic, message, chosen, nulls, rows)
+
+    def _queue(
+        self,
+        topic: str,
+        message: _Message,
+        partitions: NDArray[np.int32],
+        tombstones: NDArray[np.bool_],
+        rows: int,
+    ) -> None:
+        arguments, columns = message.arguments(), message.columns()
+        row = 0
+        while row < rows:
+            row, error = kernels.produce(
+                self._produceva, self._handle, arguments, partitions, tombstones, columns, row, rows
+            )
+            if error:
+                failure = failure_of(error, f"sending row {row} to {topic}")
+                if failure.code != QUEUE_FULL:
+                    raise failure
+                self._lib.poll(self._handle, 10)
+        self._lib.poll(self._handle, 0)
+
+    def _topic(self, name: str) -> int:
+        if name not in self._topics:
+            pointer = self._lib.topic_new(self._handle, name.encode(), None)
+            if not pointer:
+                raise KafkaFailure(f"opening topic {name}", -186)
+            self._topics[name] = pointer
+        return self._topics[name]
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything queued is delivered; raise if something was not."""
+        check_code(self._lib.flush(self._handle, milliseconds(timeout_s)), "flushing")
+        self._raise_undelivered()
+
+    # ── transactions ─────────────────────────────────────────────────────────────────────
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Fence whoever used this transactional.id before, and end what it left open."""
+        check_error(
+            self._lib.init_transactions(self._handle, milliseconds(timeout_s)),
+            "starting transactions",
+        )
+
+    def begin(self) -> None:
+        check_error(self._lib.begin_transaction(self._handle), "beginning a transaction")
+
+    def send_offsets(
+        self,
+        topic: str,
+        offsets: Mapping[int, tuple[int, str]],
+        group: GroupMetadata,
+        timeout_s: float,
+    ) -> None:
+        """Make the group's next offsets, each with its metadata, part of the transaction."""
+        with offset_list(topic, offsets) as listed:
+            check_error(
+                self._lib.send_offsets_to_transaction(
+                    self._handle, listed, group.pointer, milliseconds(timeout_s)
+                ),
+                f"sending offsets of {topic}",
+            )
+
+    def commit(self, timeout_s: float | None = None) -> None:
+        """Deliver what is queued and commit; a retriable failure may be called again.
+
+        Without a timeout it waits for what is left of transaction.timeout.ms, as librdkafka
+        advises.
+        """
+        check_error(self._lib.commit_transaction(self._handle, _limit(timeout_s)), "committing")
+        self._raise_undelivered()
+
+    def abort(self, timeout_s: float | None = None) -> None:
+        """Drop what is queued and take back what was delivered since begin()."""
+        check_error(self._lib.abort_transaction(self._handle, _limit(timeout_s)), "aborting")
+        self._undelivered[:] = 0
+
+    def _raise_undelivered(self) -> None:
+        count, code = self._undelivered.tolist()
+        self._undelivered[:] = 0
+        if count:
+            raise KafkaFailure(f"{count} messages were not delivered", code)
+
+    def close(self) -> None:
+        """Let go at once: what is neither flushed nor committed is lost."""
+        if self._handle is None:
+            return
+        for pointer in self._topics.values():
+            self._lib.topic_destroy(pointer)
+        self._topics.clear()
+        self._lib.destroy(self._handle)
+        self._handle = None
+
+
+class _Message:
+    """The argument list of rd_kafka_produceva, and which of its words change with the row.
+
+    Keeps every buffer alive whose address it has taken.
+    """
+
+    def __init__(self, topic: int, rows: int) -> None:
+        self._rows = rows
+        self._kept: list[object] = []
+        self._columns: list[tuple[int, int, int]] = []
+        self._arguments = [
+            _argument(_TOPIC, topic),
+            _argument(_PARTITION),
+            _argument(_FLAGS, _COPY),
+        ]
+
+    def add_column(
+        self, kind: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], *first: int
+    ) -> None:
+        data = np.ascontiguousarray(data, np.uint8)
+        bounds = np.ascontiguousarray(bounds, np.int64)
+        _require_bounds(data, bounds, self._rows)
+        slot = _WORDS * len(self._arguments) + 1 + len(first)
+        self._columns.append((slot, data.ctypes.data, bounds.ctypes.data))
+        self._arguments.append(_argument(kind, *first))
+        self._kept += [data, bounds]
+
+    def add_header(self, name: bytes, value: bytes | Column) -> None:
+        label = np.frombuffer(name + b"\0", np.uint8)
+        self._kept.append(label)
+        if isinstance(value, bytes):
+            data, bounds = _column(value)
+            self._kept.append(data)
+            self._arguments.append(
+                _argument(_HEADER, label.ctypes.data, data.ctypes.data, int(bounds[1]))
+            )
+        else:
+            self.add_column(_HEADER, *value, label.ctypes.data)
+
+    def arguments(self) -> NDArray[np.int64]:
+        return np.array(self._arguments, np.int64)
+
+    def columns(self) -> NDArray[np.int64]:
+        return np.array(self._columns, np.int64)
+
+
+def _argument(kind: int, *words: int) -> tuple[int, ...]:
+    return (kind, *words, *(0,) * (_WORDS - 1 - len(words)))
+
+
+def _column(value: bytes) -> Column:
+    return np.frombuffer(value, np.uint8), np.array([0, len(value)], np.int64)
+
+
+def _require_bounds(data: NDArray[np.uint8], bounds: NDArray[np.int64], rows: int) -> None:
+    """Wrong bounds would read foreign memory."""
+    if len(bounds) != rows + 1:
+        raise ValueError(f"{len(bounds)} bounds for {rows} rows")
+    if bounds[0] < 0 or bounds[-1] > len(data) or np.any(bounds[1:] < bounds[:-1]):
+        raise ValueError(f"bounds do not rise within 0..{len(data)}")
+
+
+def _limit(timeout_s: float | None) -> int:
+    return _REST_OF_TRANSACTION if timeout_s is None else milliseconds(timeout_s)

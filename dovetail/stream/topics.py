@@ -1,0 +1,80 @@
+"""Creates a pipeline's topics where they are missing, and refuses ones of the wrong shape."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from dovetail.errors import ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+_TIMEOUT_S = 30
+
+
+def admin_of(settings: Settings) -> AdminClient:
+    return AdminClient(settings.client())
+
+
+def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
+    """Create what is missing; -1 leaves the replication to the broker's default."""
+    admin = admin_of(settings)
+    wanted = {topic.name: topic for topic in topics}
+    present = _partitions(settings, admin)
+    missing = [topic for name, topic in wanted.items() if name not in present]
+    if missing:
+        _create(admin, missing, replication)
+        present = _await(settings, admin, set(wanted))
+    for name, topic in wanted.items():
+        if present[name] != topic.partitions:
+            raise ConfigError(
+                f"topic {name} has {present[name]} partitions but the pipeline wants "
+                f"{topic.partitions}; set `slots` (or `source.partitions`) to {present[name]}, "
+                f"or delete the topic while the pipeline is stopped"
+            )
+
+
+def _create(admin: AdminClient, topics: list[Topic], replication: int) -> None:
+    futures = admin.create_topics(
+        [
+            NewTopic(topic.name, topic.partitions, replication, config=topic.config)
+            for topic in topics
+        ]
+    )
+    for name, future in futures.items():
+        try:
+            future.result(_TIMEOUT_S)
+        except KafkaException as error:
+            # Another service of the pipeline may have been faster.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise Unavailable(f"topic {name} cannot be created: {error}") from error
+
+
+def _partitions(settings: Settings, admin: AdminClient) -> dict[str, int]:
+    try:
+        topics = admin.list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise Unavailable(
+            f"no Kafka broker answers at {settings.bootstrap}: is it running, and is "
+            f"KAFKA_BOOTSTRAP right? ({error.args[0].str()})"
+        ) from error
+    return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def _await(settings: Settings, admin: AdminClient, names: set[str]) -> dict[str, int]:
+    """A topic is created before every broker has heard of it."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        present = _partitions(settings, admin)
+        if names <= present.keys():
+            return present
+        if time.monotonic() > deadline:
+            raise Unavailable(f"topics not there after {_TIMEOUT_S} s: {sorted(names - present.keys())}")
+        time.sleep(0.1)

@@ -1,0 +1,147 @@
+"""The whole flow: stages and topics in the order in which the data passes them.
+
+    <source> ─► ingest ─► clean ─► mapper ─► mapped ─► cache_phase ─┬─ hit ──► enriched
+                  │                                      ▲          │miss
+                  ▼                              migrations         ▼
+             dead-letter                                 │       missed ─► disk_phase ─► enriched
+                                                         └──────────────────────┘
+An event that yields no output goes to `unmatched`, from either phase. Services, tests,
+the audit and the console read this module; no topic's name is spelled anywhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dovetail.pipeline.spec import Pipeline
+
+CONTROL_TOPIC = "dovetail.control"
+STATS_TOPIC = "dovetail.stats"
+
+INGEST = "ingest"
+MAPPER = "mapper"
+CACHE_PHASE = "cache_phase"
+DISK_PHASE = "disk_phase"
+CONTROL = "control"
+
+LARGEST_MESSAGE_BYTES = 16 << 20
+"""No message on an internal topic is larger. Batches are cut far below it; only one
+event or one join key with very many master rows can come near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    partitions: int
+    compacted: bool = False
+
+    @property
+    def config(self) -> dict[str, str]:
+        config = {"max.message.bytes": str(LARGEST_MESSAGE_BYTES)}
+        if self.compacted:
+            # Small segments: only closed ones are compacted, and a restarting cache
+            # reads all that is left.
+            config |= {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A service's place in the flow: the topic it consumes and the ones it produces."""
+
+    service: str
+    reads: Topic
+    writes: tuple[Topic, ...]
+    per_node: bool = False
+    """One process a node, or one for the pipeline."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The topics and stages of one pipeline."""
+
+    pipeline: Pipeline
+
+    def _topic(self, suffix: str, partitions: int, *, compacted: bool = False) -> Topic:
+        return Topic(f"{self.pipeline.name}.{suffix}", partitions, compacted)
+
+    @cached_property
+    def source(self) -> Topic:
+        return Topic(self.pipeline.source.topic, self.pipeline.source.partitions)
+
+    @cached_property
+    def clean(self) -> Topic:
+        return self._topic("clean", self.pipeline.source.partitions)
+
+    @cached_property
+    def mapped(self) -> Topic:
+        return self._topic("mapped", self.pipeline.slots)
+
+    @cached_property
+    def missed(self) -> Topic:
+        return self._topic("missed", self.pipeline.slots)
+
+    @cached_property
+    def migrations(self) -> Topic:
+        return self._topic("migrations", self.pipeline.slots, compacted=True)
+
+    @cached_property
+    def progress(self) -> Topic:
+        return self._topic("progress", self.pipeline.slots, compacted=True)
+
+    @cached_property
+    def enriched(self) -> Topic:
+        return Topic(self.pipeline.sink.topic, self.pipeline.slots)
+
+    @cached_property
+    def unmatched(self) -> Topic:
+        return self._topic("unmatched", self.pipeline.slots)
+
+    @cached_property
+    def dead_letter(self) -> Topic:
+        return self._topic("dead-letter", 1)
+
+    @cached_property
+    def shed(self) -> Topic:
+        return self._topic("shed", 1)
+
+    @cached_property
+    def parked(self) -> Topic:
+        return self._topic("parked", 1)
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        return (
+            Stage(INGEST, self.source, (self.clean, self.dead_letter)),
+            Stage(MAPPER, self.clean, (self.mapped,)),
+            Stage(CACHE_PHASE, self.mapped, (self.enriched, self.unmatched, self.missed), True),
+            Stage(DISK_PHASE, self.missed, (self.enriched, self.unmatched, self.migrations), True),
+        )
+
+    def stage(self, service: str) -> Stage:
+        return next(stage for stage in self.stages if stage.service == service)
+
+    def group(self, service: str) -> str:
+        """The consumer group in which all nodes of a service share its topic's partitions."""
+        return f"dovetail.{self.pipeline.name}.{service}"
+
+    def topics(self) -> Iterator[Topic]:
+        """Every topic of the pipeline, the shared ones included."""
+        yield self.source
+        yield self.clean
+        yield self.mapped
+        yield self.missed
+        yield self.migrations
+        yield self.progress
+        yield self.enriched
+        yield self.unmatched
+        yield self.dead_letter
+        yield self.shed
+        yield self.parked
+        yield Topic(CONTROL_TOPIC, 1)
+        yield Topic(STATS_TOPIC, 1)

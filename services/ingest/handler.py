@@ -1,0 +1,96 @@
+"""Validates events, takes out their join keys, and sends the bad ones to the dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.mapper import groups
+from dovetail.stream import ledger as outcome
+from dovetail.stream.batch import PIECE_BYTES, EventBatch
+from dovetail.stream.events import Decoded, EventSchema, Field, FieldType, JsonDecoder, Reason
+from dovetail.stream.loop import Handler
+from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Ints
+    from dovetail.pipeline.spec import Pipeline
+    from dovetail.stream.ledger import Ledger
+    from dovetail.stream.rdkafka import Producer, Records
+    from dovetail.topology import Topology
+
+
+class IngestHandler(Handler):
+    def __init__(self, pipeline: Pipeline, topology: Topology) -> None:
+        self._pipeline = pipeline
+        self._topology = topology
+        self._decoder = JsonDecoder(schema_of(pipeline))
+
+    def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
+        decoded = self._decoder.decode(records.data, records.bounds, records.tombstones)
+        for partition, rows in groups(records.partitions):
+            ledger.add(partition, outcome.IN, len(rows))
+            good = rows[decoded.valid[rows]]
+            ledger.add(partition, outcome.CLEAN, len(good))
+            if len(good):
+                self._pass_on(partition, _batch(records, decoded, good), producer)
+            if len(good) < len(rows):
+                self._bury(partition, records, decoded, rows[~decoded.valid[rows]], producer, ledger)
+
+    def _pass_on(self, partition: int, batch: EventBatch, producer: Producer) -> None:
+        # A source partition keeps its own partition, and with it the order of its events.
+        for piece in batch.pieces(PIECE_BYTES):
+            message = piece.to_message(self._pipeline.name)
+            producer.send(self._topology.clean.name, message, partition)
+
+    def _bury(
+        self,
+        partition: int,
+        records: Records,
+        decoded: Decoded,
+        bad: Ints,
+        producer: Producer,
+        ledger: Ledger,
+    ) -> None:
+        """Send bad events on with their original bytes, reason and origin."""
+        identity = origins(self._topology.source.name, records.partitions[bad], records.offsets[bad])
+        for i, row in enumerate(bad.tolist()):
+            reason = Reason(decoded.reasons[row]).label
+            ledger.add(partition, outcome.dead(reason), 1)
+            producer.send(
+                self._topology.dead_letter.name,
+                records.value(row),
+                0,
+                headers=(
+                    (ORIGIN, identity[i]),
+                    (REASON, reason.encode()),
+                    (DETAIL, decoded.details[row].encode()),
+                ),
+            )
+
+
+def schema_of(pipeline: Pipeline) -> EventSchema:
+    return EventSchema(
+        {
+            name: Field(FieldType.named(field.type), field.optional)
+            for name, field in pipeline.source.fields.items()
+        },
+        pipeline.key,
+        pipeline.source.max_event_bytes,
+    )
+
+
+def _batch(records: Records, decoded: Decoded, rows: Ints) -> EventBatch:
+    values = decoded.keys[rows]
+    texts = (
+        Column.empty_values(len(rows))
+        if decoded.key_data is None or decoded.key_bounds is None
+        else Column(decoded.key_data, decoded.key_bounds).take(rows)
+    )
+    return EventBatch(
+        JoinKeys(values, texts),
+        Column.of_spans(records.data, decoded.start[rows], decoded.end[rows]),
+        records.partitions[rows],
+        records.offsets[rows],
+        records.timestamps[rows],
+    )
