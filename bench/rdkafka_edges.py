@@ -2,10 +2,11 @@
 
     python bench/rdkafka_edges.py --bootstrap 127.0.0.1:9092 [--events 200000]
 
-Producing is measured as the time inside the calls that queue the messages, with the queue large
-enough to hold them all, and beside it until the last one is acknowledged. Consuming is measured
-with the messages fetched ahead (the client's own cost), and while streaming from the broker.
-Every figure is the median of the rounds; the last line is JSON.
+Producing is measured inside the calls that queue the messages, with the queue large enough to
+hold them all, and beside it until the last one is acknowledged. Consuming is measured with the
+messages fetched ahead (the client's own cost), and while streaming from the broker. "CPU" is
+what the calling thread used: on shared cores the steadier figure, since the broker and
+librdkafka's own threads want the same cores. Medians of the rounds; the last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import TYPE_CHECKING
 
 import confluent_kafka
 import numpy as np
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from dovetail.stream.rdkafka import Consumer, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 MOST_EVENTS = 500_000
 BATCH = 10_000
 VALUE_BYTES = 120
+AHEAD_S = 3.0
 HEADER = (b"reason", b"no master row")
 
 
@@ -63,49 +64,60 @@ def consumer_config(bootstrap: str) -> dict[str, str | int | bool]:
     }
 
 
-def produce_theirs(bootstrap: str, topic: str, events: int, header: bool) -> tuple[float, float]:
+class Clock:
+    """Wall and calling thread's CPU seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.thread_time()
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter() - self._wall, time.thread_time() - self._cpu
+
+
+def produce_theirs(bootstrap: str, topic: str, events: int, header: bool) -> dict[str, float]:
     producer = confluent_kafka.Producer(producer_config(bootstrap, events))
     data, bounds = values(events)
     rows = [data[bounds[i] : bounds[i + 1]].tobytes() for i in range(events)]
-    headers = [(HEADER[0].decode(), HEADER[1])] if header else None
-    producer.list_topics(topic)
-    start = time.perf_counter()
+    headers: list[tuple[str, str | bytes | None]] = [(HEADER[0].decode(), HEADER[1])]
+    producer.produce(topic, b"", partition=0)  # fetches the topic's metadata
+    producer.flush()
     produce = producer.produce
-    if headers:
+    clock = Clock()
+    if header:
         for row in rows:
             produce(topic, row, partition=0, headers=headers)
     else:
         for row in rows:
             produce(topic, row, partition=0)
-    queued = time.perf_counter()
+    queued, cpu = clock.read()
     producer.flush()
-    return queued - start, time.perf_counter() - start
+    return {"queued": queued, "queued, CPU": cpu, "acknowledged": clock.read()[0]}
 
 
-def produce_ours(bootstrap: str, topic: str, events: int, header: bool) -> tuple[float, float]:
+def produce_ours(bootstrap: str, topic: str, events: int, header: bool) -> dict[str, float]:
     data, bounds = values(events)
     headers = [HEADER] if header else []
     with Producer(producer_config(bootstrap, events)) as producer:
-        producer.send(topic, b"", 0)  # the topic's metadata is fetched before the clock runs
+        producer.send(topic, b"", 0)  # fetches the topic's metadata
         producer.flush(30)
-        start = time.perf_counter()
+        clock = Clock()
         for first in range(0, events, BATCH):
             part = bounds[first : first + BATCH + 1]
-            producer.send_many(topic, 0, data, part, None, headers)
-        queued = time.perf_counter()
+            producer.send_many(topic, 0, data, part, headers=headers)
+        queued, cpu = clock.read()
         producer.flush(60)
-        return queued - start, time.perf_counter() - start
+        return {"queued": queued, "queued, CPU": cpu, "acknowledged": clock.read()[0]}
 
 
-def consume_theirs(bootstrap: str, topic: str, events: int, ahead: bool) -> float:
+def consume_theirs(bootstrap: str, topic: str, events: int, ahead: bool) -> dict[str, float]:
     consumer = confluent_kafka.Consumer(consumer_config(bootstrap))
     consumer.subscribe([topic])
     seen, size = 1, 0
     while not consumer.consume(1, 1):
         pass
     if ahead:
-        time.sleep(3)
-    start = time.perf_counter()
+        time.sleep(AHEAD_S)
+    clock = Clock()
     while seen < events:
         for message in consumer.consume(min(BATCH, events - seen), 1):
             size += len(message.value() or b"")
@@ -113,12 +125,12 @@ def consume_theirs(bootstrap: str, topic: str, events: int, ahead: bool) -> floa
             message.offset()
             message.timestamp()
             seen += 1
-    elapsed = time.perf_counter() - start
+    wall, cpu = clock.read()
     consumer.close()
-    return elapsed
+    return {"wall": wall, "CPU": cpu}
 
 
-def consume_ours(bootstrap: str, topic: str, events: int, ahead: bool) -> float:
+def consume_ours(bootstrap: str, topic: str, events: int, ahead: bool) -> dict[str, float]:
     def ignore(_partitions: list[int]) -> None:
         pass
 
@@ -127,11 +139,12 @@ def consume_ours(bootstrap: str, topic: str, events: int, ahead: bool) -> float:
         while not seen:
             seen = len(consumer.consume(1, 1))
         if ahead:
-            time.sleep(3)
-        start = time.perf_counter()
+            time.sleep(AHEAD_S)
+        clock = Clock()
         while seen < events:
             seen += len(consumer.consume(BATCH, 1))
-        return time.perf_counter() - start
+        wall, cpu = clock.read()
+        return {"wall": wall, "CPU": cpu}
 
 
 def fresh_topic(bootstrap: str) -> str:
@@ -149,32 +162,25 @@ def drop_topics(bootstrap: str, topics: list[str]) -> None:
 
 def measure(bootstrap: str, events: int, rounds: int) -> dict[str, dict[str, float]]:
     figures: dict[str, dict[str, list[float]]] = {}
-    topics: list[str] = []
+    topics = [fresh_topic(bootstrap)]
 
-    def note(what: str, whose: str, seconds: float) -> None:
-        each = figures.setdefault(what, {}).setdefault(whose, [])
-        each.append(seconds / events * 1e9)
+    def note(what: str, whose: str, seconds: dict[str, float]) -> None:
+        for how, spent in seconds.items():
+            each = figures.setdefault(f"{what}, {how}", {}).setdefault(whose, [])
+            each.append(spent / events * 1e9)
 
-    producers: dict[str, Callable[[str, str, int, bool], tuple[float, float]]]
-    producers = {"confluent-kafka": produce_theirs, "dovetail": produce_ours}
-    consumers = {"confluent-kafka": consume_theirs, "dovetail": consume_ours}
-    produce_ours(bootstrap, fresh := fresh_topic(bootstrap), 1, header=True)  # compiles
-    topics.append(fresh)
+    produce_ours(bootstrap, topics[0], 1, header=True)  # compiles
     for _ in range(rounds):
-        for header in (False, True):
-            for whose, produce in producers.items():
-                topics.append(topic := fresh_topic(bootstrap))
-                queued, acknowledged = produce(bootstrap, topic, events, header)
-                name = "one header" if header else "no header"
-                note(f"produce, {name}, queued", whose, queued)
-                note(f"produce, {name}, acknowledged", whose, acknowledged)
-        for ahead in (True, False):
-            for whose, consume in consumers.items():
-                name = "fetched ahead" if ahead else "streaming"
-                note(f"consume, {name}", whose, consume(bootstrap, topics[-1], events, ahead))
+        for header, name in ((False, "produce"), (True, "produce with a header")):
+            for whose, produce in (("theirs", produce_theirs), ("ours", produce_ours)):
+                topics.append(fresh_topic(bootstrap))
+                note(name, whose, produce(bootstrap, topics[-1], events, header))
+        for ahead, name in ((True, "consume, fetched ahead"), (False, "consume, streaming")):
+            for whose, consume in (("theirs", consume_theirs), ("ours", consume_ours)):
+                note(name, whose, consume(bootstrap, topics[-1], events, ahead))
     drop_topics(bootstrap, topics)
     return {
-        what: {whose: statistics.median(each) for whose, each in by.items()}
+        what: {whose: round(statistics.median(each)) for whose, each in by.items()}
         for what, by in figures.items()
     }
 
@@ -187,10 +193,9 @@ def main() -> None:
     asked = parser.parse_args()
     events = min(asked.events, MOST_EVENTS)
     figures = measure(asked.bootstrap, events, asked.rounds)
-    print(f"{'ns an event':34}{'confluent-kafka':>16}{'dovetail':>10}{'ratio':>7}")
+    print(f"{'ns an event':36}{'confluent-kafka':>16}{'dovetail':>10}{'ratio':>7}")
     for what, by in figures.items():
-        theirs, ours = by["confluent-kafka"], by["dovetail"]
-        print(f"{what:34}{theirs:16,.0f}{ours:10,.0f}{theirs / ours:6.1f}x")
+        print(f"{what:36}{by['theirs']:16,}{by['ours']:10,}{by['theirs'] / by['ours']:6.1f}x")
     print(json.dumps({"events": events, "value_bytes": VALUE_BYTES, "ns": figures}))
 
 

@@ -16,7 +16,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.files import last_lines, write_atomically
-from deploy.local.java import find_java
 from deploy.local.processes import Managed, run_tool
 from dovetail.errors import ConfigError, StackError, Unavailable
 
@@ -66,6 +65,8 @@ class Broker:
     def __init__(
         self,
         home: Home,
+        *,
+        java: Path,
         jars: Path,
         port: int,
         controller_port: int,
@@ -74,7 +75,7 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{port}"
         self._home = home
         self._port = port
-        self._java = find_java(environ)
+        self._java = java
         self._classpath = f"{jars}/*"
         self._data = home.data / "kafka"
         self._properties = home.run / "kafka.properties"
@@ -104,12 +105,12 @@ class Broker:
     def start(self) -> None:
         self._process.start()
 
-    def wait_until_healthy(self, timeout_s: float = 120.0) -> None:
+    def wait_until_healthy(self, timeout_s: float = 300.0) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             self._process.check()
             # A client is made only for an open port: it would log each refused connection.
-            if _accepts(self._port) and _answers({"bootstrap.servers": self.bootstrap}, 2.0):
+            if _accepts(self._port) and not _failure({"bootstrap.servers": self.bootstrap}, 2.0):
                 return
             time.sleep(0.05)
         raise StackError(
@@ -155,21 +156,33 @@ class Broker:
 
 def check_kafka(bootstrap: str, config: Mapping[str, Any] | None = None) -> None:
     """Raise unless a broker answers; `config` adds client settings such as TLS and SASL."""
-    if not _answers({**(config or {}), "bootstrap.servers": bootstrap}, 10.0):
+    failure = _failure({**(config or {}), "bootstrap.servers": bootstrap}, 10.0)
+    if failure:
         raise Unavailable(
-            f"no Kafka answers at {bootstrap} (KAFKA_BOOTSTRAP): correct the address or its "
-            "security settings, or unset it to have a local broker started"
+            f"no Kafka answers at {bootstrap} (KAFKA_BOOTSTRAP): {failure}\n"
+            "Correct the address or its security settings, or unset it to have a local broker "
+            "started"
         )
 
 
-def _answers(config: Mapping[str, Any], timeout_s: float) -> bool:
+def _failure(config: Mapping[str, Any], timeout_s: float) -> str | None:
+    """Return why no broker answers, in the client's words; None if one does."""
+    reasons: list[str] = []
+    quiet: dict[str, Any] = {
+        "log_level": 0,
+        "error_cb": lambda error: reasons.append(error.str()),
+    }
     try:
-        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _error: None}
         client = AdminClient(quiet | dict(config))
+    except KafkaException as error:
+        return str(error)
+    try:
         client.list_topics(timeout=timeout_s)
-    except KafkaException:
-        return False
-    return True
+    except KafkaException as error:
+        # The call itself knows only of a time-out: the reason comes by the callback.
+        client.poll(0)
+        return reasons[0] if reasons else str(error)
+    return None
 
 
 def _accepts(port: int) -> bool:

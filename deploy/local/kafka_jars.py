@@ -141,17 +141,8 @@ def _jgo(
     environ: Mapping[str, str],
 ) -> None:
     package = home.cache / "jgo"
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--upgrade",
-        "--target",
-        package,
-        JGO,
-    ]
+    install = ["install", "--quiet", "--upgrade", "--target", str(package), JGO]
+    pip = [sys.executable, "-m", "pip", *install]
     run_tool("pip", pip, home.logs / "pip.log", env=dict(environ))
     command: list[str | Path] = [
         sys.executable,

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import psycopg
 from psycopg import conninfo, sql
 
 from deploy.local.files import last_lines, write_atomically
 from deploy.local.postgres_binaries import Binaries, find_binaries
-from deploy.local.processes import Managed, run_tool
+from deploy.local.processes import Managed, end, run_tool
 from deploy.local.substitute_user import SubstituteUser
 from dovetail.errors import StackError, Unavailable
 
@@ -74,6 +75,7 @@ class Database:
         if not (self._data / "global" / "pg_control").exists():
             self._initialise()
         self._check_data()
+        self._take_over()
         if self._user:
             self._user.own(self._data)
         elif self._data.stat().st_uid != os.geteuid():
@@ -84,7 +86,7 @@ class Database:
     def start(self) -> None:
         self._process.start()
 
-    def wait_until_healthy(self, timeout_s: float = 60.0) -> None:
+    def wait_until_healthy(self, timeout_s: float = 180.0) -> None:
         """Wait until it answers, recovery after a crash included, and holds the database."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -157,6 +159,22 @@ class Database:
                 f"{self._password} is gone, and without it nobody can open {self._data}: "
                 "restore the file, or delete the folder to start empty"
             )
+
+    def _take_over(self) -> None:
+        """End what is left of a killed server, and remove its lock file.
+
+        PostgreSQL would refuse to start while that file names a pid which exists: its own
+        zombie where no init collects it, or a stranger's after a reboot. The stack's lock makes
+        this safe: whatever works in this folder now is nobody's.
+        """
+        lock = self._data / "postmaster.pid"
+        if not lock.exists():
+            return
+        folder = str(self._data.resolve())
+        for process in psutil.process_iter(["name", "cwd"]):
+            if process.info["name"] == "postgres" and process.info["cwd"] == folder:
+                end(process, signal.SIGINT, grace_s=20.0)
+        lock.unlink(missing_ok=True)
 
     def _url(self, database: str) -> str:
         password = self._password.read_text()

@@ -86,7 +86,9 @@ class Managed:
             "birth": birth(self._child.pid),
             "stop_signal": int(self._stop_signal),
         }
-        write_atomically(self._record, json.dumps(identity))
+        # At once, not durably: a kill before the record would hide the child from the next
+        # supervisor, while no child outlives a loss of power.
+        write_atomically(self._record, json.dumps(identity), durable=False)
 
     def exit_code(self) -> int | None:
         """Return None while the child runs."""
@@ -218,9 +220,10 @@ def reap_leftovers(home: Home, grace_s: float = 20.0) -> list[str]:
     for record in sorted(home.run.glob("*.pid")):
         with contextlib.suppress(ValueError, KeyError, psutil.NoSuchProcess):
             identity = json.loads(record.read_text())
-            if identity["birth"] is not None and birth(identity["pid"]) == identity["birth"]:
+            process = psutil.Process(identity["pid"])
+            if birth(process.pid) == identity["birth"] and _runs(process):
                 ended.append(str(identity["name"]))
-                end(psutil.Process(identity["pid"]), identity["stop_signal"], grace_s)
+                end(process, identity["stop_signal"], grace_s)
         record.unlink(missing_ok=True)
     return ended
 

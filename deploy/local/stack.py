@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from deploy.local import kafka_jars, ports
 from deploy.local.home import Home
+from deploy.local.java import find_java
 from deploy.local.kafka import Broker, check_kafka
 from deploy.local.postgres import Database, check_database
 from deploy.local.processes import reap_leftovers, sole_supervisor
@@ -81,7 +82,7 @@ class Stack:
         """Start both before waiting for either: they come up side by side, without threads.
 
         1. Be the only supervisor, and end what a killed one left.
-        2. Choose the ports, when nothing of ours can hold them any more.
+        2. Find all that is needed (ports, Java, jars, binaries) before anything starts.
         3. Make ready and start PostgreSQL, then Kafka; `exits` stops them in reverse order.
         4. Wait for both.
         """
@@ -91,45 +92,46 @@ class Stack:
             self._report(f"ended {name}, left by a stack that was killed")
         # Step 2
         chosen = ports.Ports(self.home, self._environ, self._usual_ports)
+        database, broker = self._database(chosen), self._broker(chosen)
+        self._parts = [part for part in (database, broker) if part]
         # Step 3
-        self._start_database(chosen, exits)
-        self._start_kafka(chosen, exits)
+        for part in self._parts:
+            part.prepare()
+            # Before the start: a Ctrl-C in the midst of it must stop what has just come to life.
+            exits.callback(part.stop)
+            part.start()
         # Step 4
         for part in self._parts:
             part.wait_until_healthy()
+        self.database_url = database.url if database else self._environ["DATABASE_URL"]
+        self.bootstrap = broker.bootstrap if broker else self._environ["KAFKA_BOOTSTRAP"]
         self._report(f"Kafka at {self.bootstrap}, PostgreSQL at {_place(self.database_url)}")
 
-    def _start_database(self, chosen: ports.Ports, exits: contextlib.ExitStack) -> None:
+    def _database(self, chosen: ports.Ports) -> Database | None:
+        """Return the server to start; None if the environment names one, and it answers."""
         given = self._environ.get("DATABASE_URL")
         if given:
             check_database(given)
-            self.database_url = given
-            return
-        database = Database(self.home, chosen.choose(ports.POSTGRES), self._environ)
-        self._launch(database, exits)
-        self.database_url = database.url
+            return None
+        return Database(self.home, chosen.choose(ports.POSTGRES), self._environ)
 
-    def _start_kafka(self, chosen: ports.Ports, exits: contextlib.ExitStack) -> None:
+    def _broker(self, chosen: ports.Ports) -> Broker | None:
+        """Return the broker to start; None if the environment names one, and it answers."""
         given = self._environ.get("KAFKA_BOOTSTRAP")
         if given:
             check_kafka(given, self._kafka_config)
-            self.bootstrap = given
-            return
-        kafka_port, controller_port = (
-            chosen.choose(ports.KAFKA),
-            chosen.choose(ports.KAFKA_CONTROLLER),
-        )
+            return None
+        port, controller_port = chosen.choose(ports.KAFKA), chosen.choose(ports.KAFKA_CONTROLLER)
+        java = find_java(self._environ)
         jars = kafka_jars.fetch(self.home, self._report, self._environ)
-        broker = Broker(self.home, jars, kafka_port, controller_port, self._environ)
-        self._launch(broker, exits)
-        self.bootstrap = broker.bootstrap
-
-    def _launch(self, part: Broker | Database, exits: contextlib.ExitStack) -> None:
-        part.prepare()
-        # Before the start: a Ctrl-C in the midst of it must stop what has just come to life.
-        exits.callback(part.stop)
-        part.start()
-        self._parts.append(part)
+        return Broker(
+            self.home,
+            java=java,
+            jars=jars,
+            port=port,
+            controller_port=controller_port,
+            environ=self._environ,
+        )
 
 
 def _place(url: str) -> str:

@@ -92,15 +92,13 @@ class SalesEvents:
         ranks = Zipf(self.keys, self.skew).ranks(self.seed, first, count)
         products = product_ids(ranks, self.keys, self.catalogue_seed)
         kinds = np.empty(count, np.uint8)
-        _choose_kinds(random_key(self.seed, "kind"), first, self.bad, self.no_match, kinds)
+        bad, no_match = float(self.bad), float(self.no_match)
+        _choose_kinds(random_key(self.seed, "kind"), first, bad, no_match, kinds)
         # Unknown products are as skewed as known ones: a shop's mislabelled best-seller.
         products[kinds == Kind.NO_MATCH] += self.keys
-        oversized = int(np.count_nonzero(kinds == Kind.OVERSIZED))
-        data = np.empty(count * _MAX_BYTES + oversized * OVERSIZED_BYTES, np.uint8)
-        bounds = np.empty(count + 1, np.int64)
         key = random_key(self.seed, "fields")
-        _write_events(key, first, products, sold_at, kinds, data, bounds)
-        return EventBatch(data[: bounds[-1]], bounds, kinds == Kind.TOMBSTONE, kinds)
+        data, bounds = _write_events(key, first, products, sold_at, kinds)
+        return EventBatch(data, bounds, kinds == Kind.TOMBSTONE, kinds)
 
 
 # Plain integers, because a kernel cannot read an enum of Python's.
@@ -251,15 +249,15 @@ _STAMP = _text("0000-00-00T00:00:00.000Z")
 
 
 @njit(cache=True, nogil=True)
-def _write_event(
-    bits: np.uint64,
-    sale: int,
-    product: int,
-    kind: int,
-    stamp: NDArray[np.uint8],
+def _put_event(
     data: NDArray[np.uint8],
     at: int,
+    event: tuple[int, int, int],
+    bits: np.uint64,
+    stamp: NDArray[np.uint8],
 ) -> int:
+    """Write an event, given as sale, product and kind; give back where the next one begins."""
+    sale, product, kind = event
     start = at
     at = _put_int(data, _put(data, at, _SALE_ID), sale)
     at = _put_product(data, at, product, kind)
@@ -288,18 +286,19 @@ def _write_events(
     products: NDArray[np.int64],
     sold_at: NDArray[np.int64],
     kinds: NDArray[np.uint8],
-    data: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-) -> None:
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    oversized = np.count_nonzero(kinds == _OVERSIZED)
+    data = np.empty(kinds.size * _MAX_BYTES + oversized * OVERSIZED_BYTES, np.uint8)
+    bounds = np.zeros(kinds.size + 1, np.int64)
     stamp = _STAMP.copy()
     rendered = np.int64(-1)
     at = 0
-    bounds[0] = 0
-    for i in range(products.size):
+    for i in range(kinds.size):
         if sold_at[i] != rendered:
             rendered = sold_at[i]
             _render_time(rendered, stamp)
         if kinds[i] != _EMPTY and kinds[i] != _TOMBSTONE:
             bits = random_bits(key, np.uint64(first + i))
-            at = _write_event(bits, first + i, products[i], kinds[i], stamp, data, at)
+            at = _put_event(data, at, (first + i, products[i], int(kinds[i])), bits, stamp)
         bounds[i + 1] = at
+    return data[:at], bounds

@@ -27,15 +27,7 @@ def product_ids(
     ranks: NDArray[np.int64], rows: int, seed: int = CATALOGUE_SEED
 ) -> NDArray[np.int64]:
     """Map popularity ranks 1..rows one to one onto product ids 1..rows."""
-    out = np.empty(ranks.size, np.int64)
-    _permute(ranks, rows, *_grid(rows), random_key(seed, "popularity"), out)
-    return out
-
-
-def _grid(rows: int) -> tuple[int, int]:
-    """Lay out a nearly square grid of at least `rows` cells for the permutation to shuffle."""
-    height = math.isqrt(rows - 1) + 1
-    return height, -(-rows // height)
+    return _permute(ranks, rows, random_key(seed, "popularity"))
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -52,17 +44,15 @@ def _shuffle(cell: int, height: int, width: int, key: np.uint64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _permute(
-    ranks: NDArray[np.int64],
-    rows: int,
-    height: int,
-    width: int,
-    key: np.uint64,
-    out: NDArray[np.int64],
-) -> None:
+def _permute(ranks: NDArray[np.int64], rows: int, key: np.uint64) -> NDArray[np.int64]:
+    """Shuffle the cells of a nearly square grid that has at least `rows` of them."""
+    height = math.ceil(math.sqrt(rows))
+    width = (rows + height - 1) // height
+    out = np.empty(ranks.size, np.int64)
     for i in range(ranks.size):
         cell = _shuffle(ranks[i] - 1, height, width, key)
-        # The grid has a few cells more than there are products: those walk on along their cycle.
+        # The cells beyond `rows` are no products: they walk on along their cycle.
         while cell >= rows:
             cell = _shuffle(cell, height, width, key)
         out[i] = cell + 1
+    return out

@@ -11,13 +11,13 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from dovetail.errors import ConfigError, DovetailError, Unavailable
+from dovetail.errors import ConfigError, DovetailError, MasterDataError, Unavailable
+from dovetail.pipeline.column_types import why_not_key, why_not_output
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.load import load_pipeline
 from dovetail.pipeline.relation import KINDS, Catalogue, Column, Relation
 from dovetail.pipeline.shape import FieldType
 from dovetail.pipeline.summary import summary
-from dovetail.pipeline.column_types import why_not_key, why_not_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
 
 _CONNECT_SECONDS = 5
+_QUERY_SECONDS = 30
 
 
 class Level(StrEnum):
@@ -63,34 +64,57 @@ def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
 def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
     """Return everything worth knowing about the pipeline's master table, errors first."""
     with _connect(database_url) as connection:
-        findings = list(_MasterCheck(pipeline, connection).findings())
+        try:
+            connection.execute(f"SET statement_timeout = '{_QUERY_SECONDS}s'")
+            findings = list(_MasterCheck(pipeline, connection).findings())
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"PostgreSQL went away or took too long: {_told(error)}") from error
+        except psycopg.Error as error:
+            raise MasterDataError(
+                f"'{pipeline.master.table}' cannot be looked at: {_told(error)};"
+                " check what the database's user may do, and a view's own query"
+            ) from error
     return sorted(findings, key=lambda finding: list(Level).index(finding.level))
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:
-    try:
-        place = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        # Its text would show the URL, and with it the password.
-        raise ConfigError(
-            "the database's URL cannot be read; write postgresql://user@host:5432/database,"
-            " with the special characters of a password percent-encoded"
-        ) from None
+    place = _place(url)
     try:
         return psycopg.connect(
-            url, autocommit=True, connect_timeout=_CONNECT_SECONDS, client_encoding="utf8"
+            url,
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            client_encoding="utf8",
         )
     except psycopg.OperationalError as error:
-        reason = _without_password(" ".join(str(error).split()), place.get("password"))
+        reason = _without_password(_told(error), place.get("password"))
         raise Unavailable(
             f"PostgreSQL cannot be reached at {_address(place)}: {reason};"
             " check that it runs there and that host, port, user and password are right"
         ) from None
 
 
+def _place(url: str) -> Mapping[str, Any]:
+    """Take the URL apart; nothing of one that cannot be is shown, as it may be the password."""
+    try:
+        place = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        place = None
+    if place is None or "@" in str(place.get("host", "")):
+        raise ConfigError(
+            "the database's URL cannot be read; write postgresql://user@host:5432/database,"
+            " with the special characters of a password percent-encoded ('@' is %40)"
+        )
+    return place
+
+
 def _address(place: Mapping[str, Any]) -> str:
     host, port = place.get("host", "localhost"), place.get("port", 5432)
     return f"{host}:{port}, database '{place.get('dbname', place.get('user', ''))}'"
+
+
+def _told(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())
 
 
 def _without_password(text: str, password: object) -> str:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+Place = tuple[str, ...]
+"""The names on the way to a setting, or to an entry of it."""
+
 OVERRIDES = {
     "DOVETAIL_MEMORY": "memory",
     "DOVETAIL_NODES": "nodes",
@@ -66,14 +69,14 @@ class _Reading:
     """One look at a document, with the environment's overrides in place."""
 
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
+        overrides = _overrides(environment)
         self.document = document
-        self.variables: dict[tuple[str, ...], str] = {
-            (setting,): variable
-            for variable, setting in OVERRIDES.items()
-            if environment.get(variable)
+        self.variables: dict[Place, str] = {
+            (OVERRIDES[variable],): variable for variable in overrides
         }
-        self.data = _overridden(document.data, environment)
-        self._faulty: set[tuple[str, ...]] = set()
+        self.data = _overridden(document.data, overrides)
+        self._errors = _errors(self.data)
+        self._faulty: set[Place] = set()
 
     def problems(self) -> list[Problem]:
         """Step 1: the settings one by one. Step 2: the rules between those that are right."""
@@ -87,12 +90,6 @@ class _Reading:
         return found
 
     def _faults(self) -> Iterator[Problem]:
-        try:
-            Draft.model_validate(self.data)
-        except ValidationError as error:
-            self._errors = error.errors(include_url=False)
-        else:
-            self._errors = []
         typos = {path: meant for path, meant in map(self._typo, self._errors) if meant}
         self._faulty.update(typos.values())
         for detail in self._errors:
@@ -103,7 +100,7 @@ class _Reading:
             self._faulty.add(path)
             yield self._fault(detail, path)
 
-    def _typo(self, detail: ErrorDetails) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    def _typo(self, detail: ErrorDetails) -> tuple[Place, Place | None]:
         """Return the path of an unknown setting and of the one that was probably meant."""
         path = _path(detail)
         if detail["type"] != "extra_forbidden":
@@ -111,7 +108,7 @@ class _Reading:
         meant = closest(path[-1], _model(path[:-1]).model_fields)
         return path, (*path[:-1], meant) if meant else None
 
-    def _fault(self, detail: ErrorDetails, path: tuple[str, ...]) -> Problem:
+    def _fault(self, detail: ErrorDetails, path: Place) -> Problem:
         match detail["type"]:
             case "extra_forbidden":
                 return Problem(path, _unknown(path, self._typo(detail)[1]))
@@ -125,7 +122,7 @@ class _Reading:
                 return Problem(path, f"{detail['input']} is out of range; write {side} {limit}")
         return Problem(path, self._wrong_kind(detail, path))
 
-    def _wrong_kind(self, detail: ErrorDetails, path: tuple[str, ...]) -> str:
+    def _wrong_kind(self, detail: ErrorDetails, path: Place) -> str:
         value = detail["input"]
         if value is None:
             return f"nothing is given; e.g. {_example(path)}"
@@ -139,32 +136,53 @@ class _Reading:
         return f"{needed} is needed here, not {_kind(value)}; e.g. {_example(path)}"
 
     def _repaired(self) -> dict[str, Any]:
-        data = copy.deepcopy(self.data)
+        data: dict[str, Any] = _unshared(self.data, depth=3)
         for detail in self._errors:
             _repair(data, _path(detail), whole="[key]" in detail["loc"])
         return data
 
 
-def _overridden(data: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Put the variables that are set in the place of the settings; an empty one is not set."""
+def _overrides(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that count, with their texts; an empty one is not set."""
+    texts = {variable: environment.get(variable, "").strip() for variable in OVERRIDES}
+    return {variable: text for variable, text in texts.items() if text}
+
+
+def _overridden(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
     data = dict(data)
-    for variable, setting in OVERRIDES.items():
-        if text := environment.get(variable, "").strip():
-            data[setting] = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
-    if environment.get("DOVETAIL_JOIN") in (JoinKind.SEMI, JoinKind.ANTI):
+    for variable, text in overrides.items():
+        number = re.fullmatch(r"-?[0-9]{1,18}", text)
+        data[OVERRIDES[variable]] = int(text) if number else text
+    master = data.get("master")
+    if overrides.get("DOVETAIL_JOIN") in (JoinKind.SEMI, JoinKind.ANTI) and isinstance(
+        master, dict
+    ):
         # Such a join adds no columns: who asks for it sets those of the file aside.
-        master = data.get("master")
-        if isinstance(master, dict):
-            data["master"] = {name: value for name, value in master.items() if name != "columns"}
+        data["master"] = {name: value for name, value in master.items() if name != "columns"}
     return data
 
 
-def _path(detail: ErrorDetails) -> tuple[str, ...]:
+def _errors(data: dict[str, Any]) -> list[ErrorDetails]:
+    try:
+        Draft.model_validate(data)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _unshared(value: Any, depth: int) -> Any:
+    """Copy the mappings that a repair may change: an alias makes one of them stand twice."""
+    if depth == 0 or not isinstance(value, dict):
+        return value
+    return {name: _unshared(inner, depth - 1) for name, inner in value.items()}
+
+
+def _path(detail: ErrorDetails) -> Place:
     """Return the names on the way to an error; a list's items have none."""
     return tuple(part for part in detail["loc"] if isinstance(part, str) and part != "[key]")
 
 
-def _model(section: tuple[str, ...]) -> type[BaseModel]:
+def _model(section: Place) -> type[BaseModel]:
     model: type[BaseModel] = Draft
     for part in section:
         known = model.model_fields.get(part)
@@ -173,7 +191,7 @@ def _model(section: tuple[str, ...]) -> type[BaseModel]:
     return model
 
 
-def _setting(path: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+def _setting(path: Place) -> tuple[Place, str | None]:
     """Split a path into that of the setting and the entry within it, if there is one."""
     depth = 2 if _is_section(path[0]) else 1
     return path[:depth], path[depth] if len(path) > depth else None
@@ -183,7 +201,7 @@ def _is_section(name: str) -> bool:
     return _model((name,)) is not Draft
 
 
-def _unknown(path: tuple[str, ...], meant: tuple[str, ...] | None) -> str:
+def _unknown(path: Place, meant: Place | None) -> str:
     if meant:
         return f"there is no such setting; did you mean '{meant[-1]}'?"
     homes = [
@@ -197,7 +215,7 @@ def _unknown(path: tuple[str, ...], meant: tuple[str, ...] | None) -> str:
     return f"there is no such setting; known are {known}"
 
 
-def _example(path: tuple[str, ...]) -> str:
+def _example(path: Place) -> str:
     setting, item = _setting(path)
     value = _example_value(setting)
     if item is not None:
@@ -205,7 +223,7 @@ def _example(path: tuple[str, ...]) -> str:
     return f"{setting[-1]}: {_flow(value)}"
 
 
-def _example_value(setting: tuple[str, ...]) -> Any:
+def _example_value(setting: Place) -> Any:
     examples = _model(setting[:-1]).model_fields[setting[-1]].examples
     assert examples, f"{setting} has no example"
     return copy.deepcopy(examples[0])
@@ -224,7 +242,7 @@ def _flow(value: Any) -> str:
     return str(value)
 
 
-def _needed(path: tuple[str, ...]) -> str:
+def _needed(path: Place) -> str:
     if path in (("key",), ("master", "key")):
         return "a name or a list of names"
     if path == ("master", "columns"):
@@ -233,8 +251,9 @@ def _needed(path: tuple[str, ...]) -> str:
 
 
 def _kind(value: Any) -> str:
-    kinds = ((dict, "a mapping"), (list, "a list"), (str, f"the text '{value}'"))
-    return next((kind for of, kind in kinds if isinstance(value, of)), f"{value}")
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return f"the text '{value}'" if isinstance(value, str) else f"{value}"
 
 
 def _not_whole(value: Any, setting: str) -> str:
@@ -249,10 +268,10 @@ def _not_whole(value: Any, setting: str) -> str:
         return f"'{value}' is not a whole number"
     if not number.is_integer():
         return f"{value} is not a whole number"
-    return f"'{value}' is no whole number to YAML; write {setting}: {int(number)}"
+    return f"'{value}' is not written as a whole number; write {setting}: {int(number)}"
 
 
-def _repair(data: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> None:
+def _repair(data: dict[str, Any], path: Place, *, whole: bool) -> None:
     """Put an example in the place of a faulty setting, or take out an unknown one."""
     setting, item = _setting(path)
     parent = data.setdefault(setting[0], {}) if len(setting) == 2 else data
@@ -276,11 +295,10 @@ class _Report:
         return "\n".join(self.line(problem) for problem in sorted(problems, key=self._order))
 
     def line(self, problem: Problem) -> str:
-        variable = self._variable(problem)
-        if variable:
-            return f"{variable}: {problem.text}"
-        line = self._line(problem)
-        return f"{self._path}:{line}: {problem}" if line else f"{self._path}: {problem}"
+        variable, line = self._variable(problem), self._line(problem)
+        place = f"{self._path}:{line}" if line else f"{self._path}"
+        told = f"{variable}: {problem.text}" if variable else f"{place}: {problem}"
+        return "\\n".join(told.splitlines())
 
     def _order(self, problem: Problem) -> tuple[bool, int]:
         return self._variable(problem) is not None, self._line(problem) or 0

@@ -33,16 +33,16 @@ ORDER BY attnum
 
 _INDEXES = """
 SELECT c.relname::text AS name, i.indisunique AS is_unique,
-       array_agg(a.attname::text ORDER BY k.position) AS columns
+       array_agg(a.attname::text ORDER BY k.place) AS columns
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 JOIN pg_am m ON m.oid = c.relam AND m.amname IN ('btree', 'hash')
 CROSS JOIN LATERAL unnest(i.indkey::int2[], i.indcollation::oid[]) WITH ORDINALITY
-     AS k (attnum, collation, position)
+     AS k (attnum, collated, place)
 LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-     AND a.attcollation = k.collation
+     AND a.attcollation = k.collated
 WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indpred IS NULL
-      AND k.position <= i.indnkeyatts
+      AND k.place <= i.indnkeyatts
 GROUP BY c.relname, i.indisunique
 """
 
@@ -152,4 +152,12 @@ class Catalogue:
             self._connection.cursor(row_factory=scalar_row) as cursor,
         ):
             cursor.execute("SET LOCAL enable_seqscan = off")
-            return "Seq Scan" in str(cursor.execute(query).fetchone())
+            (explained,) = cursor.execute(query).fetchall()[0]
+        return _reads_all(explained["Plan"])
+
+
+def _reads_all(plan: Mapping[str, Any]) -> bool:
+    """Tell a whole scan, be it of the heap or of an index from end to end."""
+    kind = plan["Node Type"]
+    whole = kind == "Seq Scan" or ("Index" in kind and "Index Cond" not in plan)
+    return whole or any(_reads_all(part) for part in plan.get("Plans", ()))

@@ -8,24 +8,70 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from dovetail.errors import DovetailError
+from dovetail.pipeline.load import load_pipeline
+from dovetail.service import logs
 from dovetail.service.heartbeat import Heart
+from dovetail.service.metrics import Metrics
+from dovetail.settings import Settings
+from dovetail.stream.loop import Loop
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
-    from dovetail.service.metrics import Metrics
-    from dovetail.settings import Settings
-    from dovetail.stream.loop import Handler, Loop
+    from dovetail.pipeline.spec import Pipeline
+    from dovetail.stream.loop import Handler, Step
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler is built from."""
+
+    settings: Settings
+    pipeline: Pipeline
+    topology: Topology
+    metrics: Metrics
+
+
+def run_stage(
+    service: str, step: Callable[[Pipeline], Step], build: Callable[[Context], Handler]
+) -> int:
+    """Run one stage as this process, from its settings to its last step."""
+    try:
+        settings = Settings.from_environment()
+        logs.configure(service=service, node=settings.node)
+        pipeline = load_pipeline(settings.pipeline)
+        topology = Topology(pipeline)
+        ensure_topics(settings, topology.topics())
+        metrics = Metrics()
+        handler = build(Context(settings, pipeline, topology, metrics))
+        loop = Loop(
+            topology.stage(service),
+            topology.group(service),
+            settings,
+            handler,
+            step(pipeline),
+            metrics.committed,
+        )
+        stage = StageService(service, pipeline.name, settings, loop, handler, metrics)
+    except DovetailError as error:
+        print(f"{service}: {error}", file=sys.stderr)
+        return 2
+    return stage.run()
 
 
 class StageService:
@@ -106,4 +152,5 @@ class StageService:
         return {"lag": self._loop.lag, **self._handler.figures()}
 
     def _look(self) -> tuple[str, dict[str, float]]:
-        return self._loop.reason, self._figures()
+        counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
+        return self._loop.reason, {**counts, **self._figures()}

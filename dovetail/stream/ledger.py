@@ -10,13 +10,6 @@ anyone with access to the broker can add them up.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
-
-from confluent_kafka import ConsumerGroupTopicPartitions
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
 IN = "in"
 CLEAN = "clean"
 MAPPED = "mapped"
@@ -87,14 +80,3 @@ def parse(text: str) -> Counter[str]:
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return Counter({name: int(count) for name, count in pairs})
 
-
-def read_ledgers(admin: AdminClient, groups: list[str]) -> dict[str, Counter[str]]:
-    """Add up, for each consumer group, what its stage has committed over all partitions."""
-    totals: dict[str, Counter[str]] = {}
-    for group in groups:
-        [future] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        total: Counter[str] = Counter()
-        for partition in future.result().topic_partitions:
-            total.update(parse(partition.metadata or ""))
-        totals[group] = total
-    return totals

@@ -23,6 +23,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
@@ -30,7 +32,6 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
     from dovetail.settings import Settings
@@ -71,6 +72,15 @@ class Handler(ABC):
         """Let go of what it holds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How much a step takes at most, and how far apart steps start at least."""
+
+    max_records: int
+    max_bytes: int
+    linger_s: float
+
+
 class Loop:
     def __init__(
         self,
@@ -78,18 +88,13 @@ class Loop:
         group: str,
         settings: Settings,
         handler: Handler,
-        *,
-        max_records: int,
-        max_bytes: int,
-        linger_s: float,
+        step: Step,
         committed: Callable[[Counter[str], float], None],
     ) -> None:
         self._stage = stage
         self._settings = settings
         self._handler = handler
-        self._max_records = max_records
-        self._max_bytes = max_bytes
-        self._linger_s = linger_s
+        self._size = step
         self._committed = committed
         self._member = f"{group}.{settings.node}"
         self._group = group
@@ -98,6 +103,8 @@ class Loop:
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
+        self.counts: Counter[str] = Counter()
+        """Events by outcome, committed by this process."""
         self.lag = 0
         """Records behind the end of the partitions held, as of the last fetch."""
         self.reason = "starting"
@@ -125,7 +132,7 @@ class Loop:
                     "session.timeout.ms": 10_000,
                     "fetch.wait.max.ms": 50,
                     "fetch.message.max.bytes": 4 << 20,
-                    "queued.max.messages.kbytes": self._max_bytes >> 10,
+                    "queued.max.messages.kbytes": self._size.max_bytes >> 10,
                     "queued.min.messages": 200_000,
                 }
             ),
@@ -147,7 +154,9 @@ class Loop:
         try:
             self._linger()
             # Step 1
-            records = self._consumer.consume(self._max_records, _IDLE_S, self._max_bytes)
+            records = self._consumer.consume(
+                self._size.max_records, _IDLE_S, self._size.max_bytes
+            )
             self._open_partitions()
             self._handler.between_steps()
             if len(records):
@@ -160,7 +169,7 @@ class Loop:
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands."""
-        rest = self._step_started + self._linger_s - time.monotonic()
+        rest = self._step_started + self._size.linger_s - time.monotonic()
         if rest > 0:
             self._stopping.wait(rest)
 
@@ -184,7 +193,9 @@ class Loop:
         )
         # Step 5
         self._producer.commit(_TIMEOUT_S)
-        self._committed(self._ledger.commit(), time.monotonic() - started)
+        counts = self._ledger.commit()
+        self.counts.update(counts)
+        self._committed(counts, time.monotonic() - started)
 
     def _recover(self, error: Unavailable) -> None:
         """Undo the step under way, so that its records are read again."""

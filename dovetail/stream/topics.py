@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from dovetail.errors import ConfigError, Unavailable
 
@@ -17,10 +17,21 @@ if TYPE_CHECKING:
     from dovetail.topology import Topic
 
 _TIMEOUT_S = 30
+_SETTLING = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""For a moment after a topic is created or a broker started, its leader is not known to all."""
 
 
 def admin_of(settings: Settings) -> AdminClient:
-    return AdminClient(settings.client())
+    # What matters comes back as an error; the client's own log would only tell it again.
+    return AdminClient(settings.client(log_level=0))
 
 
 def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
@@ -39,6 +50,24 @@ def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int 
                 f"{topic.partitions}; set `slots` (or `source.partitions`) to {present[name]}, "
                 f"or delete the topic while the pipeline is stopped"
             )
+
+
+def ends(admin: AdminClient, topic: Topic) -> list[int]:
+    """Where each partition ends for a reader of committed messages."""
+    asked = {
+        TopicPartition(topic.name, number): OffsetSpec.latest()
+        for number in range(topic.partitions)
+    }
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        futures = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        try:
+            found = {at.partition: future.result().offset for at, future in futures.items()}
+            return [found[number] for number in range(topic.partitions)]
+        except KafkaException as error:
+            if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
+                raise Unavailable(f"the end of {topic.name} cannot be read: {error}") from error
+            time.sleep(0.1)
 
 
 def _create(admin: AdminClient, topics: list[Topic], replication: int) -> None:

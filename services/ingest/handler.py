@@ -8,13 +8,16 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.mapper import groups
 from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
-from dovetail.stream.events import Decoded, EventSchema, Field, FieldType, JsonDecoder, Reason
+from dovetail.stream.events.decode import JsonDecoder
+from dovetail.stream.events.reasons import Reason
+from dovetail.stream.events.schema import EventSchema, Field, FieldType
 from dovetail.stream.loop import Handler
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
+    from dovetail.stream.events.decode import Decoded
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology

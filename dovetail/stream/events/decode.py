@@ -21,7 +21,7 @@ from dovetail.stream.events.json_kernel import (
     decode_events,
     empty_columns,
     key_lengths,
-    tables_of,
+    table_of,
 )
 from dovetail.stream.events.json_slow import classify
 from dovetail.stream.events.reasons import Reason
@@ -56,25 +56,38 @@ class JsonDecoder:
 
     def __init__(self, schema: EventSchema) -> None:
         self._schema = schema
-        self._tables = tables_of(schema)
+        self._table = table_of(schema)
 
     def decode(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64], tombstones: NDArray[np.bool_]
     ) -> Decoded:
         """Decode events data[bounds[i]:bounds[i+1]]; a tombstone's bytes are not looked at."""
-        # Copies: of a read-only array, as Arrow gives them, Numba would compile a second kernel.
+        if data.size < 8:  # the kernel loads eight bytes at once
+            data = np.pad(data, (0, 8 - data.size))
         data = np.ascontiguousarray(data, np.uint8)
+        # Copies: of a read-only array, as Arrow gives them, Numba would compile a second kernel.
         bounds = np.array(bounds, np.int64)
         tombstones = np.array(tombstones, np.bool_)
         _check(data, bounds, tombstones)
 
         out = empty_columns(tombstones.size, self._schema)
-        decode_events(data.ctypes.data, data.size, bounds, tombstones, self._tables, out)
+        decode_events(
+            data.ctypes.data,
+            data.size,
+            bounds,
+            tombstones,
+            self._schema.max_bytes,
+            len(self._schema.key),
+            self._table.copy(),
+            out,
+        )
         by_hand = self._decide_by_hand(data, bounds, out)
         key_data = key_bounds = None
         if not self._schema.int_key:
             key_data, key_bounds = _gather_keys(data, out, by_hand)
-            out.keys[:] = np.where(out.reasons == Reason.GOOD, hash_text_many(key_data, key_bounds), 0)
+            out.keys[:] = np.where(
+                out.reasons == Reason.GOOD, hash_text_many(key_data, key_bounds), 0
+            )
         return Decoded(
             valid=out.reasons == Reason.GOOD,
             reasons=out.reasons,
@@ -107,7 +120,14 @@ class JsonDecoder:
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64], out: Columns
     ) -> dict[int, str]:
         bad = np.flatnonzero(out.reasons)
-        columns = (bad, out.reasons[bad], bounds[bad], bounds[bad + 1], out.field[bad], out.offset[bad])
+        columns = (
+            bad,
+            out.reasons[bad],
+            bounds[bad],
+            bounds[bad + 1],
+            out.field[bad],
+            out.offset[bad],
+        )
         return {
             row: detail(Reason(reason), data[start:end].tobytes(), field, offset, self._schema)
             for row, reason, start, end, field, offset in zip(
@@ -129,13 +149,13 @@ def _check(
 def _gather_keys(
     data: NDArray[np.uint8], out: Columns, by_hand: dict[int, bytes]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    lengths = key_lengths(out)
+    lengths = key_lengths(out.parts)
     for row, key in by_hand.items():
         lengths[row] = len(key)
     key_bounds = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=key_bounds[1:])
     key_data = np.empty(key_bounds[-1], np.uint8)
-    copy_keys(data.ctypes.data, out, SEPARATOR, key_bounds, key_data)
+    copy_keys(data.ctypes.data, out.parts, SEPARATOR, key_bounds, key_data)
     for row, key in by_hand.items():
         key_data[key_bounds[row] : key_bounds[row + 1]] = np.frombuffer(key, np.uint8)
     return key_data, key_bounds

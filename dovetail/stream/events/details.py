@@ -17,28 +17,29 @@ _SHOWN_BYTES = 40
 def detail(reason: Reason, event: bytes, field: int, offset: int, schema: EventSchema) -> str:
     """Say which field is wrong, how, and at which byte of the event, as far as that is known.
 
-    field is a place in the schema and offset one in the event; -1 where there is none.
+    field is a rank in the schema and offset one in the event; -1 where there is none.
     """
-    match reason:
-        case Reason.TOMBSTONE:
-            return "the event has no value"
-        case Reason.EMPTY:
-            return "the event is empty"
-        case Reason.OVERSIZED:
-            return f"the event has {len(event)} bytes, more than the {schema.max_bytes} allowed"
-        case Reason.INVALID_JSON:
-            return _broken(event, offset)
-        case Reason.UNKNOWN_FIELD:
-            return f"unknown field {_token(event, offset)} at byte {offset}"
-    name = list(schema.fields)[field]
+    if reason is Reason.TOMBSTONE:
+        return "the event has no value"
+    if reason is Reason.EMPTY:
+        return "the event is empty"
+    if reason is Reason.OVERSIZED:
+        return f"the event has {len(event)} bytes, more than the {schema.max_bytes} allowed"
+    if reason is Reason.INVALID_JSON:
+        return _broken(event, offset)
+    if reason is Reason.UNKNOWN_FIELD:
+        return f"unknown field {_token(event, offset)} at byte {offset}"
+    return _about_field(reason, event, schema.ranked[field], offset, schema)
+
+
+def _about_field(reason: Reason, event: bytes, name: str, offset: int, schema: EventSchema) -> str:
     subject = f'key field "{name}"' if name in schema.key else f'field "{name}"'
-    match reason:
-        case Reason.MISSING_KEY | Reason.MISSING_FIELD:
-            return f"{subject} is missing"
-        case Reason.NULL_KEY | Reason.NULL_FIELD:
-            return f"{subject} is null at byte {offset}"
-        case Reason.INVALID_KEY:
-            return f"{subject} contains U+0000 or the key separator U+001F at byte {offset}"
+    if reason in {Reason.MISSING_KEY, Reason.MISSING_FIELD}:
+        return f"{subject} is missing"
+    if reason in {Reason.NULL_KEY, Reason.NULL_FIELD}:
+        return f"{subject} is null at byte {offset}"
+    if reason is Reason.INVALID_KEY:
+        return f"{subject} contains U+0000 or the key separator U+001F at byte {offset}"
     expected = schema.fields[name].type
     return f"{subject} at byte {offset}: expected {expected}, found {_token(event, offset)}"
 

@@ -20,16 +20,19 @@ bytes are loaded at once. No load goes beyond `limit`, the end of the batch's bu
 vouches for the bounds. All functions of the kernel stand in this file, because Numba's cache looks
 at no other file to see whether it is stale.
 """
+# A grammar is branches and returns, and every state of it is an argument; and Numba turns two
+# comparisons into two jumps, but a tuple or a set into a loop.
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0917, PLR1714, SIM109
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-from numpy import uint64
 
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.events.schema import FieldType
@@ -50,6 +53,7 @@ _ANYTHING = 8
 # What reading a value, or a string, came to.
 _FITS, _NULL, _MISFIT, _BROKEN, _UNSURE = range(5)
 _PLAIN, _ESCAPED = 0, 1
+_BROKEN_NAME, _ESCAPED_NAME = -1, -2
 
 _GOOD = int(Reason.GOOD)
 _TOMBSTONE = int(Reason.TOMBSTONE)
@@ -66,21 +70,36 @@ _MISSING_FIELD = int(Reason.MISSING_FIELD)
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _MINUS, _PLUS, _POINT = b'"\\:,-+.'
 _OPEN, _CLOSE, _BRACKET = b"{}["
 _NOUGHT = ord("0")
+_LEAST = -(1 << 63)
 _LOWER_E, _LOWER_T, _LOWER_U, _LOWER_Z, _SPACE = b"etuz "
 
 
-def _each(byte: int) -> uint64:
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _inner(function: _Function) -> _Function:
+    """Compile a helper that only kernels call: faster, without its wrappers for Python and C."""
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("_Function", njit(nogil=True, error_model="numpy", **options)(function))
+
+
+def _machine(code: Callable[[Any, Any], Any]) -> Callable[[int], int]:
+    """Make a function of one word out of the machine's own instructions."""
+    return cast("Callable[[int], int]", intrinsic(code))
+
+
+def _little(text: bytes) -> int:
+    """Give the word that a load of these (at most eight) bytes gives: a signed one, like all."""
+    return int.from_bytes(text.ljust(8, b"\0"), "little", signed=True)
+
+
+def _each(byte: int) -> int:
     """Repeat a byte in all eight of a word."""
-    return uint64(byte * 0x0101010101010101)
+    return _little(bytes([byte] * 8))
 
 
 _ONES, _HIGH, _SPACES = _each(0x01), _each(0x80), _each(0x20)
 _QUOTES, _BACKSLASHES = _each(_QUOTE), _each(_BACKSLASH)
-
-
-def _little(text: bytes) -> uint64:
-    """Give the word that a load of these (at most eight) bytes gives."""
-    return uint64(int.from_bytes(text, "little"))
 
 
 _TRUE_WORD, _FALSE_WORD, _NULL_WORD = _little(b"true"), _little(b"false"), _little(b"null")
@@ -93,23 +112,15 @@ _DAY, _DAY_ADDEND, _DAY_MASK = _little(b"00"), _little(b"vv"), _little(b"\xff\xf
 _TIME, _TIME_ADDEND = _little(b"00:00:00"), _little(b"vv\x7fvv\x7fvv")
 
 
-class Tables(NamedTuple):
-    """A schema for the kernel: row f is field f, and a last row stands for an unknown one."""
-
-    kinds: NDArray[np.int64]
-    optional: NDArray[np.bool_]
-    part: NDArray[np.int64]
-    """Which part of the key a field is; -1 for none."""
-    key_fields: NDArray[np.int64]
-    head: NDArray[np.uint64]
-    """The first eight bytes of the name with its closing quote, and the mask of those in use."""
-    mask: NDArray[np.uint64]
-    length: NDArray[np.int64]
-    names: NDArray[np.uint8]
-    name_at: NDArray[np.int64]
-    required: int
-    """How many fields are not optional."""
-    max_bytes: int
+# The columns of a schema's table. Row f is the field of rank f. A last row stands for an unknown
+# field, and for the beginning of an event, which has a follower too.
+_KIND, _REQUIRED, _FOLLOWER, _SEEN, _LENGTH, _NAME = range(6)
+"""
+_FOLLOWER  the field that stood behind this one in the last event
+_SEEN      the last event with this field
+_LENGTH    of the name and its closing quote
+_NAME      from here on: the first eight bytes of both, the mask of those in use, the next eight, …
+"""
 
 
 class Columns(NamedTuple):
@@ -123,32 +134,28 @@ class Columns(NamedTuple):
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     keys: NDArray[np.int64]
-    part_start: NDArray[np.int64]
-    """Where in the batch part p of a text or composite key stands; -1 unless the kernel knows."""
-    part_end: NDArray[np.int64]
+    parts: NDArray[np.int64]
+    """Start and end of every part of a text or composite key in the batch, or -1: not known."""
 
 
-def tables_of(schema: EventSchema) -> Tables:
-    names = [name.encode() + b'"' for name in schema.fields]
-    fields = list(schema.fields.items())
-    parts = [schema.key.index(name) if name in schema.key else -1 for name in schema.fields]
-    kinds = [
-        _KEY_TEXT if part >= 0 and field.type is FieldType.TEXT else int(field.type)
-        for part, (_, field) in zip(parts, fields, strict=True)
-    ]
-    return Tables(
-        kinds=np.array([*kinds, _ANYTHING], np.int64),
-        optional=np.array([*(field.optional for _, field in fields), True], np.bool_),
-        part=np.array([*parts, -1], np.int64),
-        key_fields=np.array([list(schema.fields).index(name) for name in schema.key], np.int64),
-        head=np.array([_little(name[:8]) for name in names], np.uint64),
-        mask=np.array([_little(b"\xff" * len(name[:8])) for name in names], np.uint64),
-        length=np.array([len(name) for name in names], np.int64),
-        names=np.frombuffer(bytearray().join(names), np.uint8).copy(),
-        name_at=np.cumsum([0, *map(len, names[:-1])], dtype=np.int64),
-        required=sum(not field.optional for _, field in fields),
-        max_bytes=schema.max_bytes,
-    )
+def table_of(schema: EventSchema) -> NDArray[np.int64]:
+    """Write a schema down for the kernel; a batch needs a copy of its own, being noted in it."""
+    names = [name.encode() + b'"' for name in schema.ranked]
+    words = max(-(-len(name) // 8) for name in names)
+    table = np.zeros((len(names) + 1, _NAME + 2 * words), np.int64)
+    table[:, _FOLLOWER] = [*range(1, len(names)), 0, 0]
+    table[:, _SEEN] = -1
+    table[-1, _KIND] = _ANYTHING
+    for row, name in enumerate(names):
+        field = schema.fields[schema.ranked[row]]
+        is_key_text = row < len(schema.key) and field.type is FieldType.TEXT
+        table[row, _KIND] = _KEY_TEXT if is_key_text else field.type
+        table[row, _REQUIRED] = not field.optional
+        table[row, _LENGTH] = len(name)
+        for at in range(0, len(name), 8):
+            used = name[at : at + 8]
+            table[row, _NAME + at // 4 :][:2] = _little(used), _little(b"\xff" * len(used))
+    return table
 
 
 def empty_columns(events: int, schema: EventSchema) -> Columns:
@@ -160,12 +167,11 @@ def empty_columns(events: int, schema: EventSchema) -> Columns:
         start=np.empty(events, np.int64),
         end=np.empty(events, np.int64),
         keys=np.zeros(events, np.int64),
-        part_start=np.full((events, parts), -1, np.int64),
-        part_end=np.full((events, parts), -1, np.int64),
+        parts=np.full((events, 2 * parts), -1, np.int64),
     )
 
 
-@intrinsic
+@_machine
 def _byte(_context: Any, address: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -174,16 +180,16 @@ def _byte(_context: Any, address: Any) -> Any:
     return types.int64(address), generate
 
 
-@intrinsic
+@_machine
 def _load(_context: Any, address: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
         return builder.load(pointer, align=1)
 
-    return types.uint64(address), generate
+    return types.int64(address), generate
 
 
-@intrinsic
+@_machine
 def _lowest_bit(_context: Any, word: Any) -> Any:
     """Count the zeros below the lowest one; the word must not be 0."""
 
@@ -193,18 +199,17 @@ def _lowest_bit(_context: Any, word: Any) -> Any:
     return types.int64(word), generate
 
 
-@njit(nogil=True)
-def _word(at: int, limit: int) -> uint64:
-    """Load eight bytes, zeros beyond the limit."""
+@_inner
+def _word(at: int, limit: int) -> int:
+    """Load eight bytes from before the limit, zeros beyond it."""
     if at + 8 <= limit:
         return _load(at)
-    word = uint64(0)
-    for nth in range(limit - at):
-        word |= uint64(_byte(at + nth)) << uint64(8 * nth)
-    return word
+    beyond = at + 8 - limit
+    # An arithmetic shift would drag the sign in: zeros come with an unsigned one alone.
+    return np.int64(np.uint64(_load(limit - 8)) >> np.uint64(8 * beyond))  # type: ignore[return-value]  # int64 is the kernel's int
 
 
-@njit(nogil=True)
+@_inner
 def _skip(at: int, end: int) -> int:
     """Give the first position at or after this one that holds no whitespace."""
     while at < end:
@@ -215,12 +220,12 @@ def _skip(at: int, end: int) -> int:
     return at
 
 
-@njit(nogil=True)
+@_inner
 def _is_digit(at: int, end: int) -> bool:
     return at < end and 0 <= _byte(at) - _NOUGHT <= 9
 
 
-@njit(nogil=True)
+@_inner
 def _past_digits(at: int, end: int) -> int:
     while _is_digit(at, end):
         at += 1
@@ -230,7 +235,7 @@ def _past_digits(at: int, end: int) -> int:
 # --- strings
 
 
-@njit(nogil=True)
+@_inner
 def _string(at: int, end: int, limit: int) -> tuple[int, int]:
     """Read a string from behind its opening quote.
 
@@ -245,7 +250,7 @@ def _string(at: int, end: int, limit: int) -> tuple[int, int]:
         # Borrows can only mark a byte above one that is rightly marked: the lowest is exact.
         special = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes)
         special = (special | ((word - _SPACES) & ~word) | word) & _HIGH
-        if special == uint64(0):
+        if special == 0:
             at += 8
             continue
         at += _lowest_bit(special) >> 3
@@ -265,7 +270,7 @@ def _string(at: int, end: int, limit: int) -> tuple[int, int]:
     return end, _BROKEN
 
 
-@njit(nogil=True)
+@_inner
 def _escape_length(at: int, end: int) -> int:
     """Measure an escape, a surrogate pair being one; 0 if it is none."""
     if at + 1 >= end:
@@ -281,13 +286,11 @@ def _escape_length(at: int, end: int) -> int:
         return 0
     if not 0xD800 <= unit <= 0xDBFF:
         return 6
-    if at + 7 < end and _byte(at + 6) == _BACKSLASH and _byte(at + 7) == _LOWER_U:
-        if 0xDC00 <= _hex(at + 8, end) <= 0xDFFF:
-            return 12
-    return 0
+    paired = at + 7 < end and _byte(at + 6) == _BACKSLASH and _byte(at + 7) == _LOWER_U
+    return 12 if paired and 0xDC00 <= _hex(at + 8, end) <= 0xDFFF else 0
 
 
-@njit(nogil=True)
+@_inner
 def _hex(at: int, end: int) -> int:
     """Read four hexadecimal digits; -1 if they are not there."""
     if at + 4 > end:
@@ -305,26 +308,14 @@ def _hex(at: int, end: int) -> int:
     return unit
 
 
-@njit(nogil=True)
+@_inner
 def _sequence_length(lead: int, at: int, end: int) -> int:
     """Measure a UTF-8 sequence of several bytes; 0 if it is none (Unicode, table 3-7)."""
-    low, high = 0x80, 0xBF
-    if 0xC2 <= lead <= 0xDF:
-        length = 2
-    elif 0xE0 <= lead <= 0xEF:
-        length = 3
-        if lead == 0xE0:
-            low = 0xA0
-        elif lead == 0xED:
-            high = 0x9F
-    elif 0xF0 <= lead <= 0xF4:
-        length = 4
-        if lead == 0xF0:
-            low = 0x90
-        elif lead == 0xF4:
-            high = 0x8F
-    else:
+    if not 0xC2 <= lead <= 0xF4:
         return 0
+    length = 2 + (lead >= 0xE0) + (lead >= 0xF0)
+    low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    high = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
     if at + length > end or not low <= _byte(at + 1) <= high:
         return 0
     for nth in range(2, length):
@@ -336,7 +327,7 @@ def _sequence_length(lead: int, at: int, end: int) -> int:
 # --- the content of a string without escapes
 
 
-@njit(nogil=True)
+@_inner
 def _is_decimal(at: int, end: int) -> bool:
     if at < end and _byte(at) == _MINUS:
         at += 1
@@ -348,20 +339,20 @@ def _is_decimal(at: int, end: int) -> bool:
     return at == end
 
 
-@njit(nogil=True)
-def _two(digits: uint64, nth: int) -> int:
+@_inner
+def _two(digits: int, nth: int) -> int:
     """Give the number that the digits at byte nth and its next make."""
-    pair = (digits >> uint64(8 * nth)) & uint64(0x0F0F)
-    return np.int64(pair & uint64(0x0F)) * 10 + np.int64(pair >> uint64(8))
+    pair = digits >> (8 * nth)
+    return (pair & 0x0F) * 10 + ((pair >> 8) & 0x0F)
 
 
-@njit(nogil=True)
+@_inner
 def _is_day(at: int, limit: int) -> bool:
     """Say whether ten bytes, which must be within the string, are a day of the calendar."""
     digits = _word(at, limit) ^ _YEAR_MONTH
     last = (_word(at + 8, limit) & _DAY_MASK) ^ _DAY
     wrong = (digits + _YEAR_MONTH_ADDEND) | digits | (last + _DAY_ADDEND) | last
-    if wrong & _HIGH != uint64(0):
+    if wrong & _HIGH != 0:
         return False
     year, month, day = _two(digits, 0) * 100 + _two(digits, 2), _two(digits, 5), _two(last, 0)
     if year == 0 or not 1 <= month <= 12 or day == 0:
@@ -371,12 +362,12 @@ def _is_day(at: int, limit: int) -> bool:
     return day <= 30 + ((month + (month >> 3)) & 1)
 
 
-@njit(nogil=True)
+@_inner
 def _is_date(at: int, end: int, limit: int) -> bool:
     return end - at == 10 and _is_day(at, limit)
 
 
-@njit(nogil=True)
+@_inner
 def _is_timestamp(at: int, end: int, limit: int) -> bool:
     if end - at < 19 or not _is_day(at, limit):
         return False
@@ -384,7 +375,7 @@ def _is_timestamp(at: int, end: int, limit: int) -> bool:
     if between != _SPACE and (between | 0x20) != _LOWER_T:
         return False
     digits = _word(at + 11, limit) ^ _TIME
-    if ((digits + _TIME_ADDEND) | digits) & _HIGH != uint64(0):
+    if ((digits + _TIME_ADDEND) | digits) & _HIGH != 0:
         return False
     if _two(digits, 0) > 23 or _two(digits, 3) > 59 or _two(digits, 6) > 59:
         return False
@@ -394,7 +385,7 @@ def _is_timestamp(at: int, end: int, limit: int) -> bool:
     return at == end or _is_zone(at, end)
 
 
-@njit(nogil=True)
+@_inner
 def _is_zone(at: int, end: int) -> bool:
     sign = _byte(at)
     if (sign | 0x20) == _LOWER_Z:
@@ -409,7 +400,7 @@ def _is_zone(at: int, end: int) -> bool:
     return at + 2 == end and _is_pair(at, end, 59)
 
 
-@njit(nogil=True)
+@_inner
 def _is_pair(at: int, end: int, most: int) -> bool:
     if not (_is_digit(at, end) and _is_digit(at + 1, end)):
         return False
@@ -419,7 +410,7 @@ def _is_pair(at: int, end: int, most: int) -> bool:
 # --- values: each reader gives the next position, what it came to, and the number if it is an int
 
 
-@njit(nogil=True)
+@_inner
 def _text_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     close, status = _string(at + 1, end, limit)
     if status == _BROKEN:
@@ -439,34 +430,34 @@ def _text_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int
     return close + 1, _FITS if fits else _MISFIT, 0
 
 
-@njit(nogil=True)
+@_inner
 def _number_value(at: int, end: int, kind: int) -> tuple[int, int, int]:
     negative = _byte(at) == _MINUS
     first = at + 1 if negative else at
     if not _is_digit(first, end):
         return at, _BROKEN, 0
     at = first
-    magnitude = uint64(0)
+    number = 0
     if _byte(at) == _NOUGHT:
         at += 1
     else:
         while _is_digit(at, end):
-            magnitude = magnitude * uint64(10) + uint64(_byte(at) - _NOUGHT)
+            number = number * 10 + _byte(at) - _NOUGHT
             at += 1
     digits = at - first
     tail, exponent = _fraction_and_exponent(at, end)
     if kind == _INT:
-        # 19 digits cannot overflow 64 bits unsigned.
-        most = uint64(1 << 63) if negative else uint64((1 << 63) - 1)
-        fits = tail == at and digits <= 19 and magnitude <= most
-        number = np.int64(uint64(0) - magnitude if negative else magnitude)
-        return tail, _FITS if fits else _MISFIT, number if fits else 0
+        # Up to 19 digits are below 2^64: what int64 cannot hold has wrapped to below zero.
+        holds = number >= 0 or (negative and number == _LEAST)
+        if tail == at and digits <= 19 and holds:
+            return tail, _FITS, -number if negative else number
+        return tail, _MISFIT, 0
     if kind == _FLOAT or kind == _DECIMAL:
         return tail, _FITS if digits + exponent <= 308 else _UNSURE, 0
     return tail, _FITS if kind == _ANYTHING else _MISFIT, 0
 
 
-@njit(nogil=True)
+@_inner
 def _fraction_and_exponent(at: int, end: int) -> tuple[int, int]:
     """Give the end of the number and its exponent; what does not belong to it is left standing."""
     if at < end and _byte(at) == _POINT and _is_digit(at + 1, end):
@@ -488,7 +479,7 @@ def _fraction_and_exponent(at: int, end: int) -> tuple[int, int]:
     return at, -exponent if negative else exponent
 
 
-@njit(nogil=True)
+@_inner
 def _word_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     word = _word(at, limit)
     is_boolean = kind == _BOOLEAN or kind == _ANYTHING
@@ -501,7 +492,7 @@ def _word_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int
     return at, _BROKEN, 0
 
 
-@njit(nogil=True)
+@_inner
 def _value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     if at >= end:
         return end, _BROKEN, 0
@@ -518,65 +509,92 @@ def _value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
 # --- the event
 
 
-@njit(nogil=True)
-def _is_name(at: int, end: int, limit: int, tables: Tables, field: int) -> bool:
+@_inner
+def _is_name(at: int, end: int, limit: int, table: NDArray[np.int64], field: int) -> bool:
     """Say whether this field's name, with its closing quote, stands here."""
-    length = tables.length[field]
-    if at + length > end or _word(at, limit) & tables.mask[field] != tables.head[field]:
+    tail = at + table[field, _LENGTH]
+    if tail > end:
         return False
-    for nth in range(8, length):
-        if _byte(at + nth) != tables.names[tables.name_at[field] + nth]:
+    column = _NAME
+    while at < tail:
+        if _word(at, limit) & table[field, column + 1] != table[field, column]:
             return False
+        at += 8
+        column += 2
     return True
 
 
-@njit(nogil=True)
-def _offence(verdict: int, tables: Tables, field: int) -> int:
+@_inner
+def _find(at: int, end: int, limit: int, table: NDArray[np.int64]) -> int:
+    """Give the field of this name, or the row for an unknown one."""
+    unknown = table.shape[0] - 1
+    for field in range(unknown):
+        if _is_name(at, end, limit, table, field):
+            return field
+    return unknown
+
+
+@_inner
+def _name(
+    at: int, end: int, limit: int, previous: int, table: NDArray[np.int64]
+) -> tuple[int, int]:
+    """Read a member's name: gives the next position, or the first wrong one, and the field."""
+    if at >= end or _byte(at) != _QUOTE:
+        return at, _BROKEN_NAME
+    guess = table[previous, _FOLLOWER]
+    if _is_name(at + 1, end, limit, table, guess):
+        return at + 1 + table[guess, _LENGTH], guess
+    close, status = _string(at + 1, end, limit)
+    if status == _BROKEN:
+        return close, _BROKEN_NAME
+    if status == _ESCAPED:
+        return close, _ESCAPED_NAME
+    field = _find(at + 1, close + 1, limit, table)
+    if field < table.shape[0] - 1:
+        table[previous, _FOLLOWER] = field
+    return close + 1, field
+
+
+@_inner
+def _offence(verdict: int, kind: int, required: int, is_key: bool) -> int:
     """Name what is wrong with a member that was read whole, if anything is."""
-    if tables.kinds[field] == _ANYTHING:
+    if kind == _ANYTHING:
         return _UNKNOWN_FIELD
     if verdict == _MISFIT:
         return _WRONG_TYPE
-    if verdict == _NULL and not tables.optional[field]:
-        return _NULL_KEY if tables.part[field] >= 0 else _NULL_FIELD
+    if verdict == _NULL and required:
+        return _NULL_KEY if is_key else _NULL_FIELD
     return _GOOD
 
 
-@njit(nogil=True)
-def _keep_key(row: int, part: int, at: int, tail: int, number: int, base: int, out: Columns) -> None:
-    if out.part_start.shape[1] == 0:
-        out.keys[row] = number
-        return
+@_inner
+def _keep_part(at: int, tail: int, number: int, base: int, parts: NDArray[np.int64]) -> None:
     if _byte(at) == _QUOTE:
         at, tail = at + 1, tail - 1
     elif _byte(at) == _MINUS and number == 0:
         at += 1  # the canonical form of -0 is 0
-    out.part_start[row, part] = at - base
-    out.part_end[row, part] = tail - base
+    parts[0], parts[1] = at - base, tail - base
 
 
-@njit(nogil=True)
-def _missing(row: int, tables: Tables, seen: NDArray[np.int64]) -> tuple[int, int]:
-    for field in tables.key_fields:
-        if seen[field] != row:
-            return _MISSING_KEY, field
-    for field in range(tables.length.size):
-        if seen[field] != row and not tables.optional[field]:
-            return _MISSING_FIELD, field
+@_inner
+def _missing(row: int, key_parts: int, table: NDArray[np.int64]) -> tuple[int, int]:
+    for field in range(table.shape[0] - 1):
+        if table[field, _SEEN] != row and table[field, _REQUIRED]:
+            return _MISSING_KEY if field < key_parts else _MISSING_FIELD, field
     return _GOOD, -1
 
 
-@njit(nogil=True)
+@_inner
 def _event(
     row: int,
     at: int,
     end: int,
     base: int,
     limit: int,
-    tables: Tables,
-    follower: NDArray[np.int64],
-    seen: NDArray[np.int64],
-    out: Columns,
+    key_parts: int,
+    table: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    parts: NDArray[np.int64],
 ) -> tuple[int, int, int, int]:
     """Read an event from behind its opening brace.
 
@@ -584,98 +602,79 @@ def _event(
     behind the closing brace.
     """
     reason, culprit, place = _GOOD, -1, 0
-    unknown = tables.length.size
+    unknown = table.shape[0] - 1
     previous = unknown
-    required = 0
     at = _skip(at, end)
-    more = not (at < end and _byte(at) == _CLOSE)
+    more = at >= end or _byte(at) != _CLOSE
     if not more:
         at += 1
     while more:
-        if at >= end or _byte(at) != _QUOTE:
-            return _INVALID_JSON, -1, at, 0
         name_at = at
-        field = follower[previous]
-        if _is_name(at + 1, end, limit, tables, field):
-            at += 1 + tables.length[field]
-        else:
-            close, status = _string(at + 1, end, limit)
-            if status == _BROKEN:
-                return _INVALID_JSON, -1, close, 0
-            if status == _ESCAPED:
-                return UNDECIDED, -1, 0, 0
-            field = 0
-            while field < unknown and not _is_name(at + 1, end, limit, tables, field):
-                field += 1
-            at = close + 1
-            if field < unknown:
-                follower[previous] = field
+        at, field = _name(at, end, limit, previous, table)
+        if field == _BROKEN_NAME:
+            return _INVALID_JSON, -1, at, 0
+        if field == _ESCAPED_NAME:
+            return UNDECIDED, -1, 0, 0
         at = _skip(at, end)
         if at >= end or _byte(at) != _COLON:
             return _INVALID_JSON, -1, at, 0
         value_at = _skip(at + 1, end)
-        at, verdict, number = _value(value_at, end, limit, tables.kinds[field])
+        kind = table[field, _KIND]
+        at, verdict, number = _value(value_at, end, limit, kind)
         if verdict == _BROKEN:
             return _INVALID_JSON, -1, at, 0
         if verdict == _UNSURE:
             return UNDECIDED, -1, 0, 0
-        offence = _offence(verdict, tables, field)
-        if offence != _GOOD and reason == _GOOD:
+        offence = _offence(verdict, kind, table[field, _REQUIRED], field < key_parts)
+        if offence == _GOOD:
+            if field < key_parts:
+                if parts.size == 0:
+                    keys[row] = number
+                else:
+                    _keep_part(value_at, at, number, base, parts[row, 2 * field :])
+        elif reason == _GOOD:
             reason = offence
-            culprit = field if field < unknown else -1
-            place = value_at if field < unknown else name_at
-        if offence == _GOOD and tables.part[field] >= 0:
-            _keep_key(row, tables.part[field], value_at, at, number, base, out)
-        if field < unknown:
-            if seen[field] != row and not tables.optional[field]:
-                required += 1
-            seen[field] = row
-            previous = field
+            culprit, place = (field, value_at) if field < unknown else (-1, name_at)
+        table[field, _SEEN] = row
+        previous = field
         at = _skip(at, end)
-        if at >= end:
+        if at >= end or (_byte(at) != _COMMA and _byte(at) != _CLOSE):
             return _INVALID_JSON, -1, at, 0
-        byte = _byte(at)
-        if byte != _COMMA and byte != _CLOSE:
-            return _INVALID_JSON, -1, at, 0
+        more = _byte(at) == _COMMA
         at += 1
-        more = byte == _COMMA
         if more:
             at = _skip(at, end)
-    tail = at
-    at = _skip(at, end)
-    if at != end:
-        return _INVALID_JSON, -1, at, 0
-    if reason == _GOOD and required < tables.required:
-        reason, culprit = _missing(row, tables, seen)
-    return reason, culprit, place, tail
+    if _skip(at, end) != end:
+        return _INVALID_JSON, -1, _skip(at, end), 0
+    if reason == _GOOD:
+        reason, culprit = _missing(row, key_parts, table)
+    return reason, culprit, place, at
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def decode_events(
     base: int,
     size: int,
     bounds: NDArray[np.int64],
     tombstones: NDArray[np.bool_],
-    tables: Tables,
+    max_bytes: int,
+    key_parts: int,
+    table: NDArray[np.int64],
     out: Columns,
 ) -> None:
     """Decide what can be decided of every event between the bounds.
 
-    A bad or undecided event keeps its whole span, whitespace included, and key 0.
+    The data starts at address base and has at least eight bytes. A bad or undecided event keeps its
+    whole span, whitespace included, and has no key.
     """
-    fields = tables.length.size
-    # Which field stood behind which in the last event; the last row is for the first member.
-    follower = np.minimum(np.arange(1, fields + 2), fields - 1)
-    follower[fields] = 0
-    seen = np.full(fields, -1, np.int64)
-    limit = base + size
+    reasons, fields, offsets, starts, ends, keys, parts = out
     for row in range(bounds.size - 1):
         start, end = base + bounds[row], base + bounds[row + 1]
-        culprit, place, tail = -1, 0, end
-        first = start
+        first, tail = start, end
+        culprit, place = -1, 0
         if tombstones[row]:
             reason = _TOMBSTONE
-        elif end - start > tables.max_bytes:
+        elif end - start > max_bytes:
             reason = _OVERSIZED
         else:
             first = _skip(start, end)
@@ -685,50 +684,49 @@ def decode_events(
                 reason, place = _INVALID_JSON, first
             else:
                 reason, culprit, place, tail = _event(
-                    row, first + 1, end, base, limit, tables, follower, seen, out
+                    row, first + 1, end, base, base + size, key_parts, table, keys, parts
                 )
-        good = reason == _GOOD
-        if not good:
-            out.keys[row] = 0
-            out.part_start[row, :] = -1
-        out.reasons[row] = reason
-        out.field[row] = culprit
-        out.offset[row] = place - start if place > 0 else -1
-        out.start[row] = (first if good else start) - base
-        out.end[row] = (tail if good else end) - base
+        if reason != _GOOD:
+            first, tail = start, end
+            keys[row] = 0
+            for column in range(parts.shape[1]):
+                parts[row, column] = -1
+        reasons[row] = reason
+        fields[row] = culprit
+        offsets[row] = place - start if place > 0 else -1
+        starts[row] = first - base
+        ends[row] = tail - base
 
 
 @njit(cache=True, nogil=True)
-def key_lengths(out: Columns) -> NDArray[np.int64]:
+def key_lengths(parts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Measure the canonical keys; 0 where the kernel knows none."""
-    events, parts = out.part_start.shape
-    lengths = np.zeros(events, np.int64)
-    for row in range(events):
-        if out.part_start[row, 0] >= 0:
-            lengths[row] = parts - 1
-            for part in range(parts):
-                lengths[row] += out.part_end[row, part] - out.part_start[row, part]
+    lengths = np.zeros(parts.shape[0], np.int64)
+    for row in range(lengths.size):
+        if parts[row, 0] >= 0:
+            lengths[row] = parts.shape[1] // 2 - 1
+            for column in range(0, parts.shape[1], 2):
+                lengths[row] += parts[row, column + 1] - parts[row, column]
     return lengths
 
 
 @njit(cache=True, nogil=True)
 def copy_keys(
     base: int,
-    out: Columns,
+    parts: NDArray[np.int64],
     separator: int,
     key_bounds: NDArray[np.int64],
     key_data: NDArray[np.uint8],
 ) -> None:
     """Join the parts of every key that the kernel knows, each at its bounds."""
-    events, parts = out.part_start.shape
-    for row in range(events):
-        if out.part_start[row, 0] < 0:
+    for row in range(parts.shape[0]):
+        if parts[row, 0] < 0:
             continue
         to = key_bounds[row]
-        for part in range(parts):
-            if part > 0:
+        for column in range(0, parts.shape[1], 2):
+            if column > 0:
                 key_data[to] = separator
                 to += 1
-            for at in range(out.part_start[row, part], out.part_end[row, part]):
+            for at in range(parts[row, column], parts[row, column + 1]):
                 key_data[to] = _byte(base + at)
                 to += 1

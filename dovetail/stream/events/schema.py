@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -63,8 +63,12 @@ class EventSchema:
     key: tuple[str, ...]
     max_bytes: int
     """The longest event accepted, surrounding whitespace included."""
+    ranked: tuple[str, ...] = field(init=False)
+    """The key's fields, then the others: the order in which missing ones are reported."""
 
     def __post_init__(self) -> None:
+        others = (name for name in self.fields if name not in self.key)
+        object.__setattr__(self, "ranked", (*self.key, *others))
         if self.max_bytes < 2:
             raise ConfigError(f"max_bytes is {self.max_bytes}: an event has at least 2 bytes, {{}}")
         if not self.key:
@@ -79,13 +83,13 @@ class EventSchema:
             self._check_key(name)
 
     def _check_key(self, name: str) -> None:
-        field = self.fields.get(name)
-        if field is None:
+        found = self.fields.get(name)
+        if found is None:
             raise ConfigError(f"key field {name!r} is not among the event's fields")
-        if field.optional:
+        if found.optional:
             raise ConfigError(f"key field {name!r} is optional: a join key must always be there")
-        if field.type not in {FieldType.INT, FieldType.TEXT}:
-            raise ConfigError(f"key field {name!r} is {field.type}: a join key is int or text")
+        if found.type not in {FieldType.INT, FieldType.TEXT}:
+            raise ConfigError(f"key field {name!r} is {found.type}: a join key is int or text")
 
     @property
     def int_key(self) -> bool:

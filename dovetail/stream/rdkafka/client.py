@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from dovetail.errors import ConfigError
 from dovetail.stream.rdkafka.library import LogCallback, library
@@ -26,7 +26,10 @@ Config = Mapping[str, str | int | bool]
 @LogCallback
 def _to_logging(_handle: Any, severity: int, facility: bytes, text: bytes) -> None:
     _log.log(
-        _LEVELS[severity], "%s: %s", facility.decode(errors="replace"), text.decode(errors="replace")
+        _LEVELS[severity],
+        "%s: %s",
+        facility.decode(errors="replace"),
+        text.decode(errors="replace"),
     )
 
 
@@ -47,15 +50,38 @@ def new_conf(config: Config) -> Any:
     return conf
 
 
-def new_client(kind: int, conf: Any) -> int:
-    lib = library()
-    problem = ctypes.create_string_buffer(512)
-    handle: int | None = lib.new(kind, conf, problem, len(problem))
-    if handle is None:
-        lib.conf_destroy(conf)
-        raise ConfigError(f"the Kafka client could not be made: {problem.value.decode()}")
-    lib.set_log_queue(handle, None)
-    return handle
+class Client:
+    """An rd_kafka_t that is ended once, and not touched after that."""
+
+    def __init__(self, kind: int, conf: Any) -> None:
+        self._lib = library()
+        problem = ctypes.create_string_buffer(512)
+        self._client: int | None = self._lib.new(kind, conf, problem, len(problem))
+        if self._client is None:
+            self._lib.conf_destroy(conf)
+            raise ConfigError(f"the Kafka client could not be made: {problem.value.decode()}")
+        self._lib.set_log_queue(self._client, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _handle(self) -> int:
+        if self._client is None:
+            raise ValueError("this Kafka client is closed")
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._end()
+            self._lib.destroy(self._client)
+            self._client = None
+
+    def _end(self) -> None:
+        """Let go of what belongs to the client; it is destroyed right after."""
 
 
 def milliseconds(timeout_s: float) -> int:

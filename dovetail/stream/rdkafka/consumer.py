@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dovetail.errors import ConfigError
 from dovetail.stream.rdkafka import kernels
-from dovetail.stream.rdkafka.client import Config, milliseconds, new_client, new_conf
+from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_conf
 from dovetail.stream.rdkafka.errors import (
     FATAL,
     PARTITION_EOF,
@@ -58,14 +59,14 @@ _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class GroupMetadata:
-    """This member's identity in its group, for offsets sent inside a transaction."""
+    """A member's identity in its group, for offsets sent inside a transaction."""
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
         weakref.finalize(self, library().consumer_group_metadata_destroy, pointer)
 
 
-class Consumer:
+class Consumer(Client):
     """Not for several threads at once. The two callbacks run inside consume() and close().
 
     on_assign is called after partitions were added, on_revoke before they go; under an eager
@@ -80,8 +81,9 @@ class Consumer:
         on_assign: Callable[[list[int]], None],
         on_revoke: Callable[[list[int]], None],
     ) -> None:
+        if not config.get("group.id"):
+            raise ConfigError(f"a consumer of {topic} needs the Kafka setting group.id")
         self.topic = topic
-        self._lib = library()
         self._on_assign, self._on_revoke = on_assign, on_revoke
         self._held = _NOTHING
         self._mean_size = 1024.0  # bytes of a value, learnt from each batch
@@ -89,25 +91,15 @@ class Consumer:
         self._raised: BaseException | None = None
         # librdkafka keeps the bare pointer: the object has to live as long as the client.
         self._rebalance_callback = RebalanceCallback(self._rebalance)
-        self._destroy_message = self._lib.address("message_destroy")
-        self._timestamp_of = self._lib.address("message_timestamp")
+        self._destroy_message = library().address("message_destroy")
+        self._timestamp_of = library().address("message_timestamp")
         own = {"enable.auto.commit": False, "enable.auto.offset.store": False}
         conf = new_conf(dict(config) | own)
-        self._lib.conf_set_rebalance_cb(conf, self._rebalance_callback)
-        self._handle: int | None = new_client(CONSUMER, conf)
+        library().conf_set_rebalance_cb(conf, self._rebalance_callback)
+        super().__init__(CONSUMER, conf)
         self._lib.poll_set_consumer(self._handle)
-        self._queue = self._lib.queue_get_consumer(self._handle)
-        if not self._queue:
-            self._lib.destroy(self._handle)
-            raise KafkaFailure("joining a group (is group.id set?)", -179)
         with partition_list(topic, [-1]) as topics:
             check_code(self._lib.subscribe(self._handle, topics), f"subscribing to {topic}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ── reading ──────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +121,9 @@ class Consumer:
 
     def _pop(self, most: int, timeout_ms: int) -> None:
         popped = np.empty(most, np.int64)
-        count = self._lib.consume_batch_queue(self._queue, timeout_ms, popped.ctypes.data, most)
+        queue = self._lib.queue_get_consumer(self._handle)
+        count = self._lib.consume_batch_queue(queue, timeout_ms, popped.ctypes.data, most)
+        self._lib.queue_destroy(queue)
         if count <= 0:
             return
         messages = popped[:count]
@@ -176,7 +170,7 @@ class Consumer:
     # ── positions ────────────────────────────────────────────────────────────────────────
 
     def positions(self) -> dict[int, int]:
-        """The next offset by assigned partition, past all records returned so far.
+        """Give the next offset by assigned partition, past all records returned so far.
 
         Past the transaction markers behind them, too. A partition of which nothing was returned
         since it was assigned or rewound is left out: there is nothing of it to commit.
@@ -200,12 +194,10 @@ class Consumer:
             return known_offsets(listed)
 
     def committed(self, timeout_s: float = 30) -> dict[int, tuple[int, str]]:
-        """The committed offset and its metadata by assigned partition, where there is one."""
+        """Give committed offset and metadata by assigned partition, where there is one."""
         with partition_list(self.topic, self.assignment()) as listed:
             doing = f"reading committed offsets of {self.topic}"
-            check_code(
-                self._lib.committed(self._handle, listed, milliseconds(timeout_s)), doing
-            )
+            check_code(self._lib.committed(self._handle, listed, milliseconds(timeout_s)), doing)
             check_each(listed, doing)
             metadata = metadata_of(listed)
             return {
@@ -235,7 +227,7 @@ class Consumer:
         }
 
     def lag(self) -> dict[int, int]:
-        """Offsets left to read by partition, as of the last fetch; without those not known yet."""
+        """Count what is left to read by partition, as of the last fetch, where it is known yet."""
         starts = {p: offset for p, offset in self._starts.items() if offset is not None}
         lag = {}
         for partition, position in (starts | self.positions()).items():
@@ -245,7 +237,7 @@ class Consumer:
         return lag
 
     def high_watermark(self, partition: int) -> int | None:
-        """The end of a partition as of the last fetch, without asking the broker."""
+        """Give the end of a partition as of the last fetch, without asking the broker."""
         low, high = ctypes.c_int64(), ctypes.c_int64()
         code = self._lib.get_watermark_offsets(
             self._handle, self.topic.encode(), partition, ctypes.byref(low), ctypes.byref(high)
@@ -277,23 +269,24 @@ class Consumer:
     def resume(self, partitions: Iterable[int]) -> None:
         self._switch(self._lib.resume_partitions, partitions, "resuming")
 
-    def _switch(self, call: Callable[[Any, Any], int], partitions: Iterable[int], doing: str) -> None:
+    def _switch(
+        self, call: Callable[[Any, Any], int], partitions: Iterable[int], doing: str
+    ) -> None:
         with partition_list(self.topic, partitions) as listed:
             check_code(call(self._handle, listed), f"{doing} {self.topic}")
             check_each(listed, f"{doing} {self.topic}")
 
     def close(self) -> None:
         """Leave the group, through on_revoke; committed offsets are all that stays."""
-        if self._handle is None:
-            return
+        super().close()
+        self._raise_what_was_raised()
+
+    def _end(self) -> None:
         code = self._lib.consumer_close(self._handle)
+        if code:
+            self._keep(KafkaFailure(f"leaving the group of {self.topic}", code))
         kernels.discard(self._held, self._destroy_message)
         self._held = _NOTHING
-        self._lib.queue_destroy(self._queue)
-        self._lib.destroy(self._handle)
-        self._handle = None
-        self._raise_what_was_raised()
-        check_code(code, f"leaving the group of {self.topic}")
 
     def _rebalance(self, handle: Any, event: int, listed: Any, _opaque: Any) -> None:
         cooperative = self._lib.rebalance_protocol(handle) == b"COOPERATIVE"

@@ -12,9 +12,11 @@ import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as numba_intrinsic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     Words = NDArray[np.int64]
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 _PARTITION, _PAYLOAD, _LENGTH, _OFFSET = 2, 3, 4, 7
 
 _WORD = ir.IntType(64)
+
+# Numba types the definition of an intrinsic, not its use: hence Any.
+intrinsic: Callable[[Any], Any] = numba_intrinsic
 
 
 def _pointer(builder: Any, address: Any, pointee: Any) -> Any:
@@ -39,10 +44,8 @@ def call(_typing: Any, address: Any, arguments: Any) -> Any:  # noqa: ARG001 - N
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         target, packed = values
         words = [
-            context.cast(builder, value, kind, types.int64)
-            for value, kind in zip(
-                cgutils.unpack_tuple(builder, packed), signature.args[1], strict=True
-            )
+            context.cast(builder, builder.extract_value(packed, number), kind, types.int64)
+            for number, kind in enumerate(signature.args[1])
         ]
         function = ir.FunctionType(_WORD, [_WORD] * len(words))
         return builder.call(_pointer(builder, target, function), words)
@@ -72,9 +75,8 @@ def copy(_typing: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         byte = ir.IntType(8)
         target, source, size = values
-        cgutils.raw_memcpy(
-            builder, _pointer(builder, target, byte), _pointer(builder, source, byte), size, 1
-        )
+        pointers = _pointer(builder, target, byte), _pointer(builder, source, byte)
+        cgutils.raw_memcpy(builder, *pointers, size, 1)  # type: ignore[no-untyped-call] # Numba's
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -109,7 +111,7 @@ def measure(messages: Words, max_bytes: int, bounds: Words) -> int:
 
 
 @njit(cache=True, nogil=True)
-def take(
+def take(  # noqa: PLR0917 - a kernel takes no keywords
     messages: Words,
     timestamp_of: int,
     destroy: int,
@@ -136,7 +138,7 @@ def discard(messages: Words, destroy: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def produce(
+def produce(  # noqa: PLR0917 - a kernel takes no keywords
     produceva: int,
     handle: int,
     arguments: Words,

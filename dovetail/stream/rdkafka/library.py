@@ -131,7 +131,6 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),
     "topic_destroy": (None, (c_void_p,)),
     "produceva": (c_void_p, (c_void_p, c_void_p, c_size_t)),
-    "outq_len": (c_int, (c_void_p,)),
     "flush": (c_int, (c_void_p, c_int)),
     "init_transactions": (c_void_p, (c_void_p, c_int)),
     "begin_transaction": (c_void_p, (c_void_p,)),
@@ -195,7 +194,7 @@ def _bundled() -> Path | None:
 
 @cache
 def library() -> Library:
-    """Loaded once a process; inside the wheel it is the very copy that confluent-kafka maps."""
+    """Load it, once a process; the wheel's is the very copy that confluent-kafka runs on."""
     if sys.byteorder != "little" or ctypes.sizeof(c_void_p) != 8:
         raise ConfigError("the Kafka kernels need a 64-bit little-endian machine")
     return Library(find_library())

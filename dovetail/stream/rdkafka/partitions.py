@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def partition_list(topic: str, partitions: Iterable[int]) -> Iterator[Any]:
-    """A list of partitions without offsets, freed at the end."""
+    """Make a list of partitions without offsets, freed at the end."""
     lib = library()
     listed = lib.topic_partition_list_new(1)
     try:
@@ -28,7 +28,7 @@ def partition_list(topic: str, partitions: Iterable[int]) -> Iterator[Any]:
 
 @contextmanager
 def offset_list(topic: str, offsets: Mapping[int, tuple[int, str]]) -> Iterator[Any]:
-    """A list of partitions with an offset and its metadata each."""
+    """Make a list of partitions with an offset and its metadata each."""
     # librdkafka frees a list's metadata with its own allocator, so ours is lent and taken back.
     texts = [metadata.encode() for _, metadata in offsets.values()]
     with partition_list(topic, offsets) as listed:
@@ -50,7 +50,7 @@ def numbers(listed: Any) -> list[int]:
 
 
 def known_offsets(listed: Any) -> dict[int, int]:
-    """The offsets by partition, without those that are not known."""
+    """Give the offsets by partition, without those that are not known."""
     return {
         element.partition: element.offset
         for element in _elements(listed)

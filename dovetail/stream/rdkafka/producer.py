@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.stream.rdkafka import kernels
-from dovetail.stream.rdkafka.client import Config, milliseconds, new_client, new_conf
+from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_conf
 from dovetail.stream.rdkafka.errors import (
     QUEUE_FULL,
     KafkaFailure,
@@ -34,32 +34,24 @@ _WORDS = 9
 _COPY = 2  # librdkafka copies the value before the call is over
 _REST_OF_TRANSACTION = -1
 
-_NO_TOMBSTONES: NDArray[np.bool_] = np.empty(0, np.bool_)
 
-
-class Producer:
+class Producer(Client):
     """Transactional where the settings have a transactional.id, else idempotent.
 
     A message is queued by send and send_many; that it could not be delivered is raised by
-    commit() or flush() at the latest. Not for several threads at once.
+    commit() or flush() at the latest. close() lets go at once: what is neither flushed nor
+    committed is lost. Not for several threads at once.
     """
 
     def __init__(self, config: Config) -> None:
-        self._lib = library()
-        self._produceva = self._lib.address("produceva")
+        self._produceva = library().address("produceva")
         self._undelivered = np.zeros(2, np.int64)  # how many, and the first one's code
         self._topics: dict[str, int] = {}
         own = {"enable.idempotence": True, "delivery.report.only.error": True}
         conf = new_conf(dict(config) | own)
-        self._lib.conf_set_opaque(conf, self._undelivered.ctypes.data)
-        self._lib.conf_set_dr_msg_cb(conf, kernels.count_undelivered.address)
-        self._handle: int | None = new_client(PRODUCER, conf)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        library().conf_set_opaque(conf, self._undelivered.ctypes.data)
+        library().conf_set_dr_msg_cb(conf, kernels.count_undelivered.address)
+        super().__init__(PRODUCER, conf)
 
     # ── messages ─────────────────────────────────────────────────────────────────────────
 
@@ -77,9 +69,9 @@ class Producer:
             partition,
             data,
             bounds,
-            None if key is None else _column(key),
-            headers,
-            np.array([value is None]),
+            keys=None if key is None else _column(key),
+            headers=headers,
+            tombstones=np.array([value is None]),
         )
 
     def send_many(
@@ -88,6 +80,7 @@ class Producer:
         partitions: int | NDArray[np.int32],
         data: NDArray[np.uint8],
         bounds: NDArray[np.int64],
+        *,
         keys: Column | None = None,
         headers: Sequence[tuple[bytes, bytes | Column]] = (),
         tombstones: NDArray[np.bool_] | None = None,
@@ -105,10 +98,11 @@ class Producer:
             message.add_column(_KEY, *keys)
         for name, value in headers:
             message.add_header(name, value)
-        chosen = np.atleast_1d(np.asarray(partitions, np.int32))
+        # Copies, so that the kernel sees one type of array and is compiled once.
+        chosen = np.array(partitions, np.int32, ndmin=1)
         if len(chosen) not in (1, rows):
             raise ValueError(f"{len(chosen)} partitions for {rows} rows")
-        nulls = _NO_TOMBSTONES if tombstones is None else np.asarray(tombstones, np.bool_)
+        nulls = np.array(() if tombstones is None else tombstones, np.bool_)
         if len(nulls) not in (0, rows):
             raise ValueError(f"{len(nulls)} tombstones for {rows} rows")
         self._queue(topic, message, chosen, nulls, rows)
@@ -195,15 +189,10 @@ class Producer:
         if count:
             raise KafkaFailure(f"{count} messages were not delivered", code)
 
-    def close(self) -> None:
-        """Let go at once: what is neither flushed nor committed is lost."""
-        if self._handle is None:
-            return
+    def _end(self) -> None:
         for pointer in self._topics.values():
             self._lib.topic_destroy(pointer)
         self._topics.clear()
-        self._lib.destroy(self._handle)
-        self._handle = None
 
 
 class _Message:

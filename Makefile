@@ -1,0 +1,59 @@
+# Dovetail: `make run` and `make test` are all a fresh machine needs to know.
+
+PYTHON ?= python3
+HOME_DIR := .dovetail
+VENV := $(HOME_DIR)/venv
+BIN := $(VENV)/bin
+
+# Everything that tools write goes into the one ignored folder.
+export PIP_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(HOME_DIR)/cache/pycache
+export NUMBA_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/numba
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(HOME_DIR)/cache/hypothesis
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE))
+
+.PHONY: test
+test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
+	$(BIN)/python -m pytest tests $(TESTS)
+
+.PHONY: check
+check: $(VENV)/ready ## Lint, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(VENV)/ready ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: proto
+proto: $(VENV)/ready ## Generate dovetail/contracts from proto/
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/dovetail/contracts/*.proto
+
+.PHONY: bench
+bench: $(VENV)/ready ## Measure the pipeline end to end (QUICK=1 for a short one)
+	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
+
+.PHONY: clean
+clean: ## Delete everything that was downloaded or written, data included
+	rm -rf $(HOME_DIR)
+
+# A stamp, written last: an environment that was only half made is made anew.
+$(VENV)/ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or newer, or say make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say make PYTHON=/path/to/a/newer/python"; exit 1; }
+	@echo "making the virtual environment in $(VENV) (once; some minutes on a slow line)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt -e '.[local,dev]'
+	@touch $@

@@ -1,0 +1,214 @@
+"""`make run`: the whole pipeline on this machine, from nothing to enriched events.
+
+1. Start Kafka and PostgreSQL, load the demo catalogue.
+2. Start every service as a process of its own; wait until all are ready.
+3. Send demo events and show what happens, until Ctrl-C or the time given is over.
+4. Stop sending and drain: everything taken is answered.
+5. With `--for`: compare the output with SQL's, and the conservation sum with zero.
+6. Stop everything that was started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live as LiveDisplay
+
+from deploy.local.home import CHECKOUT, Home
+from deploy.local.live import Live, fetch
+from deploy.local.ports import Ports
+from deploy.local.processes import Managed
+from deploy.local.services import Services
+from deploy.local.stack import Stack
+from dovetail.audit import Audit, audit
+from dovetail.demo.catalogue import load_catalogue
+from dovetail.errors import DovetailError, StackError
+from dovetail.pipeline.load import load_pipeline
+from dovetail.settings import Settings, kafka_options
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topology
+from dovetail.verify import Verdict, ends_of, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+    from dovetail.verify import Ends
+
+_STUCK_S = 60.0
+"""Draining is given up when nothing has moved for so long."""
+
+
+def main() -> int:
+    arguments = _arguments()
+    console = Console(highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(arguments, console)
+    except DovetailError as error:
+        console.print(f"[red]error[/red] {error}", markup=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped before it was up")
+        return 130
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make run", description=__doc__)
+    parser.add_argument("--for", dest="seconds", type=float, help="stop and verify after this")
+    parser.add_argument("--rate", default="20000", help="demo events a second, or max")
+    parser.add_argument("--skew", default="1.0", help="Zipf exponent of the demo's keys")
+    parser.add_argument("--timing", default="steady", help="steady or bursty")
+    parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
+    return parser.parse_args()
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    report = console.print
+    pipeline = load_pipeline(arguments.pipeline)
+    topology = Topology(pipeline)
+    home = Home.of_checkout()
+    with Stack(home, report=report) as stack:
+        load_catalogue(stack.database_url, report=report)
+        settings = Settings(
+            stack.bootstrap, stack.database_url, arguments.pipeline, kafka=kafka_options(os.environ)
+        )
+        ensure_topics(settings, topology.topics())
+        begin = ends_of(settings, topology)
+        services = Services(
+            home, pipeline, arguments.pipeline, stack.environment(), Ports(home), report
+        )
+        try:
+            report("starting the services")
+            services.start()
+            services.wait_until_ready()
+            _tell_urls(services, report)
+            generator = _generator(home, arguments, topology, stack.environment())
+            try:
+                generator.start()
+                _watch(arguments.seconds, stack, services, generator, console)
+            finally:
+                generator.stop()
+            final = _drain(admin_of(settings), topology, services, report)
+            verdict = None
+            if arguments.seconds is not None:
+                verdict = verify(settings, pipeline, topology, report=report, begin=begin)
+        finally:
+            report("stopping the services")
+            services.stop()
+            report("stopping Kafka and PostgreSQL")
+    return _conclude(final, verdict, report)
+
+
+def _generator(
+    home: Home, arguments: argparse.Namespace, topology: Topology, environment: dict[str, str]
+) -> Managed:
+    command = [sys.executable, "-m", "dovetail.cli", "generate", "--topic", topology.source.name]
+    options = ["--rate", arguments.rate, "--skew", arguments.skew, "--timing", arguments.timing]
+    return Managed(
+        home, "generator", [*command, *options], env={**os.environ, **environment}, cwd=CHECKOUT
+    )
+
+
+def _tell_urls(services: Services, report: Callable[[str], None]) -> None:
+    report(f"control API   {services.control_url}  (documentation at /docs)")
+    for service in services.all:
+        report(f"{service.name:<14}{service.url}  /health /ready /metrics")
+
+
+def _watch(
+    seconds: float | None, stack: Stack, services: Services, generator: Managed, console: Console
+) -> None:
+    """Show the live table until the time is over or the user says so."""
+    live = Live()
+    end = None if seconds is None else time.monotonic() + seconds
+    with contextlib.suppress(KeyboardInterrupt), _display(console, live) as show:
+        while end is None or time.monotonic() < end:
+            stack.check()
+            services.watch()
+            generator.check()
+            left = "" if end is None else f"{max(0, end - time.monotonic()):.0f} s to go; "
+            show(services.control_url, f"{left}Ctrl-C drains and stops")
+            time.sleep(1)
+
+
+@contextlib.contextmanager
+def _display(console: Console, live: Live) -> Iterator[Callable[[str, str], None]]:
+    """Redraw in place on a terminal; elsewhere print a line every five seconds."""
+    if console.is_terminal:
+        with LiveDisplay(console=console, auto_refresh=False, transient=False) as display:
+
+            def redraw(url: str, notice: str) -> None:
+                display.update(live.render(fetch(url), notice), refresh=True)
+
+            yield redraw
+        return
+    printed = 0.0
+
+    def print_line(url: str, _: str) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= 5:
+            printed = time.monotonic()
+            console.print(live.line(fetch(url)))
+
+    yield print_line
+
+
+def _drain(
+    admin: AdminClient, topology: Topology, services: Services, report: Callable[[str], None]
+) -> Audit:
+    """Wait until everything sent is answered."""
+    moved = told = time.monotonic()
+    before: Audit | None = None
+    while True:
+        now = audit(admin, topology)
+        if now.drained or now.off:
+            return now
+        if before is None or now.stages != before.stages:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > _STUCK_S:
+            raise StackError(
+                f"nothing has moved for {_STUCK_S:.0f} s with {now.waiting:,} events waiting and "
+                f"{now.in_flight:,} in flight; the services' logs say why"
+            )
+        if before is None or time.monotonic() - told > 2:
+            report(f"draining: {now.waiting:,} events waiting, {now.in_flight:,} in flight")
+            told = time.monotonic()
+        before = now
+        services.watch()
+        time.sleep(0.3)
+
+
+def _conclude(final: Audit, verdict: Verdict | None, report: Callable[[str], None]) -> int:
+    report(f"conservation  {final.equation()}")
+    for problem in final.problems:
+        report(f"[red]off[/red]  {problem}")
+    if final.in_flight and not final.problems:
+        report("[red]off[/red]  events are in flight although nothing waits")
+    if verdict is not None:
+        verb = "equals" if verdict.equal else "[red]differs from[/red]"
+        report(
+            f"output {verb} SQL's  {verdict.events:,} events, {verdict.expected:,} outputs "
+            f"expected, {verdict.outputs:,} found"
+        )
+        for difference in verdict.differences:
+            report(f"[red]off[/red]  {difference}")
+    off = final.off or final.in_flight or (verdict is not None and not verdict.equal)
+    return 1 if off else 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Conservation: in = enriched + unmatched + parked + dead-lettered + shed + in flight.
+
+The ledgers of all stages are added up and every equation between them is checked: a
+stage gives out what it took in, and between two stages there is only what is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+
+from dovetail import topology as services
+from dovetail.stream import ledger
+from dovetail.stream.ledger import dead_letters, parse
+from dovetail.stream.topics import ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+    from dovetail.topology import Stage, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Events, by outcome, as of one moment; `stages` holds each stage's ledger."""
+
+    stages: dict[str, Counter[str]]
+    waiting: int
+    """Records of the source topic that ingest has not taken yet: not `in` so far."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def taken(self) -> int:
+        return self.stages[services.INGEST][ledger.IN]
+
+    @property
+    def enriched(self) -> int:
+        return self._both(ledger.ENRICHED)
+
+    @property
+    def unmatched(self) -> int:
+        return self._both(ledger.UNMATCHED)
+
+    @property
+    def outputs(self) -> int:
+        return self._both(ledger.OUTPUTS)
+
+    @property
+    def hits(self) -> int:
+        return self.stages[services.CACHE_PHASE][ledger.HITS]
+
+    @property
+    def dead_lettered(self) -> int:
+        return dead_letters(self.stages[services.INGEST])
+
+    @property
+    def in_flight(self) -> int:
+        return self.taken - self.enriched - self.unmatched - self.dead_lettered
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that was sent is answered."""
+        return self.waiting == 0 and self.in_flight == 0
+
+    @property
+    def off(self) -> bool:
+        return bool(self.problems)
+
+    def equation(self) -> str:
+        return (
+            f"in {self.taken:,} = enriched {self.enriched:,} + unmatched {self.unmatched:,} "
+            f"+ parked 0 + dead-lettered {self.dead_lettered:,} + shed 0 "
+            f"+ in flight {self.in_flight:,}"
+        )
+
+    def _both(self, outcome: str) -> int:
+        return (
+            self.stages[services.CACHE_PHASE][outcome] + self.stages[services.DISK_PHASE][outcome]
+        )
+
+
+def audit(admin: AdminClient, topology: Topology) -> Audit:
+    """Read all ledgers, the last stage's first: what moves on meanwhile is in flight, not lost."""
+    read = {
+        stage.service: _read(admin, topology, stage) for stage in reversed(topology.stages)
+    }
+    stages = {stage.service: read[stage.service][0] for stage in topology.stages}
+    committed = read[services.INGEST][1]
+    waiting = sum(ends(admin, topology.source)) - committed
+    return Audit(stages, waiting, list(_problems(stages)))
+
+
+def _problems(stages: dict[str, Counter[str]]) -> Iterator[str]:
+    ingest, mapper, cache, disk = (
+        stages[name]
+        for name in (services.INGEST, services.MAPPER, services.CACHE_PHASE, services.DISK_PHASE)
+    )
+    answered = (ledger.ENRICHED, ledger.UNMATCHED)
+    gave = {
+        services.INGEST: ingest[ledger.CLEAN] + dead_letters(ingest),
+        services.MAPPER: mapper[ledger.MAPPED],
+        services.CACHE_PHASE: cache[ledger.MISSED] + sum(cache[name] for name in answered),
+        services.DISK_PHASE: sum(disk[name] for name in answered),
+    }
+    for service, events in gave.items():
+        if events != stages[service][ledger.IN]:
+            yield f"{service} took in {stages[service][ledger.IN]:,} events and gave out {events:,}"
+    for sent, before, received, after in (
+        (ingest[ledger.CLEAN], services.INGEST, mapper[ledger.IN], services.MAPPER),
+        (mapper[ledger.MAPPED], services.MAPPER, cache[ledger.IN], services.CACHE_PHASE),
+        (cache[ledger.MISSED], services.CACHE_PHASE, disk[ledger.IN], services.DISK_PHASE),
+    ):
+        if received > sent:
+            yield f"{after} took in {received:,} events, but {before} had passed on only {sent:,}"
+
+
+def _read(admin: AdminClient, topology: Topology, stage: Stage) -> tuple[Counter[str], int]:
+    """A stage's ledger over all partitions, and the sum of its committed offsets."""
+    group = topology.group(stage.service)
+    [future] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    total: Counter[str] = Counter()
+    committed = 0
+    for partition in future.result().topic_partitions:
+        if partition.topic == stage.reads.name and partition.offset >= 0:
+            total.update(parse(partition.metadata or ""))
+            committed += partition.offset
+    return total, committed

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import sys
+
+from dovetail.join.mapper import Mapper
+from dovetail.pipeline.spec import KeyType
+from dovetail.service.stage import Context, run_stage
+from dovetail.stream.loop import Handler
+from dovetail.stream.migrations import MigrationReader
+from dovetail.topology import CACHE_PHASE
+from services.cache_phase.handler import CacheHandler
+from services.cache_phase.settings import budget, step
+
+
+def build(context: Context) -> Handler:
+    pipeline = context.pipeline
+    int_key = pipeline.key_type is KeyType.INT
+    migrations = MigrationReader(
+        context.settings,
+        context.topology.migrations,
+        Mapper(pipeline.slots, int_key=int_key),
+        int_key=int_key,
+    )
+    return CacheHandler(
+        pipeline, context.topology, migrations, budget(pipeline), context.metrics.latency
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage(CACHE_PHASE, step, build))

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import sys
+
+import uvicorn
+
+from dovetail.errors import DovetailError
+from dovetail.pipeline.load import load_pipeline
+from dovetail.service import logs
+from dovetail.settings import Settings
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import CONTROL, Topology
+from services.control.app import create_app
+from services.control.monitor import Monitor
+
+
+def main() -> int:
+    try:
+        settings = Settings.from_environment()
+        logs.configure(service=CONTROL, node=settings.node)
+        pipeline = load_pipeline(settings.pipeline)
+        topology = Topology(pipeline)
+        ensure_topics(settings, topology.topics())
+    except DovetailError as error:
+        print(f"{CONTROL}: {error}", file=sys.stderr)
+        return 2
+    app = create_app(pipeline, Monitor(settings, topology))
+    uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

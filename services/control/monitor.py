@@ -1,0 +1,159 @@
+"""Gathers what the services say of themselves and what their ledgers say of the events."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from dovetail.audit import Audit, audit
+from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail.stream.topics import admin_of
+from dovetail.topology import STATS_TOPIC
+
+if TYPE_CHECKING:
+    from dovetail.settings import Settings
+    from dovetail.topology import Topology
+
+log = logging.getLogger(__name__)
+
+SILENT_S = 5.0
+"""A service not heard of for so long counts as gone."""
+_AUDIT_EVERY_S = 1.0
+_SMOOTHING = 0.3
+
+
+@dataclass(slots=True)
+class Member:
+    """One process of a service, as last heard."""
+
+    beat: Heartbeat
+    heard: float
+    rates: dict[str, float] = field(default_factory=dict)
+
+    def hear(self, beat: Heartbeat, now: float) -> None:
+        if beat.pid == self.beat.pid and beat.at_ms > self.beat.at_ms:
+            seconds = (beat.at_ms - self.beat.at_ms) / 1000
+            for name, value in beat.figures.items():
+                if name.startswith("events.") or name == "cpu_seconds":
+                    rate = (value - self.beat.figures.get(name, 0.0)) / seconds
+                    before = self.rates.get(name, rate)
+                    self.rates[name] = before + _SMOOTHING * (rate - before)
+        else:
+            self.rates = {}
+        self.beat = beat
+        self.heard = now
+
+
+class Monitor:
+    """Keeps the latest of everything, in a thread of its own."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        self._settings = settings
+        self._topology = topology
+        self._members: dict[tuple[str, int], Member] = {}
+        self._audit: Audit | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    @property
+    def ready(self) -> bool:
+        return self._audit is not None
+
+    def audit(self) -> Audit:
+        """The sum as of now, not as of the last look."""
+        return audit(admin_of(self._settings), self._topology)
+
+    def stats(self) -> dict[str, Any]:
+        now = time.monotonic()
+        return {
+            "pipeline": self._topology.pipeline.name,
+            "totals": None if self._audit is None else totals(self._audit),
+            "services": [
+                {
+                    "service": service,
+                    "node": node,
+                    "state": _state(member, now),
+                    "reason": member.beat.reason,
+                    "url": member.beat.url,
+                    "pid": member.beat.pid,
+                    "rates": dict(member.rates),
+                    "figures": dict(member.beat.figures),
+                }
+                for (service, node), member in sorted(self._members.items(), key=self._order)
+            ],
+        }
+
+    def _order(self, item: tuple[tuple[str, int], Member]) -> tuple[int, int]:
+        """In the order in which the data flows."""
+        (service, node), _ = item
+        names = [stage.service for stage in self._topology.stages]
+        return (names.index(service) if service in names else len(names), node)
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            self._settings.client(**{"group.id": "dovetail.control", "enable.auto.commit": False})
+        )
+        consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
+        admin = admin_of(self._settings)
+        audited = 0.0
+        while not self._stop.is_set():
+            for message in consumer.consume(100, 0.2):
+                if message.error() is None:
+                    self._hear(Heartbeat.FromString(message.value()))
+            if time.monotonic() - audited >= _AUDIT_EVERY_S:
+                try:
+                    self._audit = audit(admin, self._topology)
+                except KafkaException as error:
+                    log.warning("ledgers not read", extra={"reason": str(error)})
+                audited = time.monotonic()
+        consumer.close()
+
+    def _hear(self, beat: Heartbeat) -> None:
+        if beat.pipeline != self._topology.pipeline.name:
+            return
+        key = (beat.service, beat.node)
+        if key in self._members:
+            self._members[key].hear(beat, time.monotonic())
+        else:
+            self._members[key] = Member(beat, time.monotonic())
+
+
+def totals(seen: Audit) -> dict[str, Any]:
+    answered = seen.enriched + seen.unmatched
+    return {
+        "in": seen.taken,
+        "enriched": seen.enriched,
+        "unmatched": seen.unmatched,
+        "parked": 0,
+        "dead_lettered": seen.dead_lettered,
+        "shed": 0,
+        "in_flight": seen.in_flight,
+        "waiting": seen.waiting,
+        "outputs": seen.outputs,
+        "hit_rate": seen.hits / answered if answered else None,
+        "dead_by_reason": {
+            name.split(".", 1)[1]: count
+            for name, count in seen.stages["ingest"].items()
+            if name.startswith("dead.")
+        },
+        "equation": seen.equation(),
+        "problems": seen.problems,
+    }
+
+
+def _state(member: Member, now: float) -> str:
+    if now - member.heard > SILENT_S:
+        return "gone"
+    return str(Heartbeat.State.Name(member.beat.state)).removeprefix("STATE_").lower()

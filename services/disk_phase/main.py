@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+
+from dovetail.master.postgres import PostgresMaster
+from dovetail.service.stage import Context, run_stage
+from dovetail.stream.loop import Handler
+from dovetail.topology import DISK_PHASE
+from services.disk_phase.handler import DiskHandler
+from services.disk_phase.settings import KEYS_A_QUERY, budget, step
+
+
+def build(context: Context) -> Handler:
+    pipeline = context.pipeline
+    return DiskHandler(
+        pipeline,
+        context.topology,
+        PostgresMaster(context.settings.database_url, pipeline),
+        budget(pipeline),
+        KEYS_A_QUERY,
+        context.metrics.latency,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage(DISK_PHASE, step, build))

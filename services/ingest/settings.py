@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from dovetail.pipeline.spec import Pipeline
+from dovetail.stream.loop import Step
+
+
+def step(_: Pipeline) -> Step:
+    return Step(max_records=50_000, max_bytes=16 << 20, linger_s=0.02)

@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from dovetail.pipeline.spec import Pipeline
+from dovetail.stream.loop import Step
+
+
+def step(_: Pipeline) -> Step:
+    """Records are batches of up to a mebibyte here."""
+    return Step(max_records=64, max_bytes=16 << 20, linger_s=0.02)

@@ -1,0 +1,271 @@
+"""Random, mangled events: the kernel, the slow path and Python's own json must agree."""
+
+import json
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dovetail.join.keys import hash_text_many
+from dovetail.stream.events.decode import JsonDecoder
+from dovetail.stream.events.json_kernel import (
+    UNDECIDED,
+    decode_events,
+    empty_columns,
+    table_of,
+)
+from dovetail.stream.events.json_slow import classify
+from dovetail.stream.events.reasons import Reason
+from dovetail.stream.events.schema import EventSchema, Field, FieldType
+
+FIELDS = {
+    "id": Field(FieldType.INT),
+    "quantity": Field(FieldType.INT, optional=True),
+    "weight": Field(FieldType.FLOAT, optional=True),
+    "unit_price_in_euro": Field(FieldType.DECIMAL, optional=True),
+    "größe": Field(FieldType.TEXT),
+    "note": Field(FieldType.TEXT, optional=True),
+    "online": Field(FieldType.BOOLEAN, optional=True),
+    "day": Field(FieldType.DATE, optional=True),
+    "sold_at": Field(FieldType.TIMESTAMP, optional=True),
+}
+KEYS = [("id",), ("größe",), ("größe", "id"), ("id", "größe")]
+SCHEMAS = [EventSchema(FIELDS, key, max_bytes=600) for key in KEYS]
+
+# --- strategies
+
+SPACE = st.sampled_from(["", "", "", "", " ", "\n\t", "\r ", "  "])
+EDGES = [
+    *("0", "-0", "00", "-", "5.0", "5e0", "1.", ".5", "1e", "1e+", "1E-3", "+1", "NaN", "Infinity"),
+    *(str(edge + step) for edge in (2**63, -(2**63), 10**19) for step in (-1, 0, 1)),
+    *("1e308", "1e309", "-1.8e308", "1e999", "0e999", "1e-999", "9" * 308, "9" * 309, "1" * 330),
+    *("true", "false", "null", "tru", "nul", "True", "[]", "{}", "[1,]", '{"a":1,"a":[null]}'),
+    *("[" * 70 + "]" * 70, '{"a":' * 30 + "1" + "}" * 30, "[" * 500),
+]
+STRINGS = [
+    *("1.50", "-0", "1e3", ".5", "5.", "+5", "007", "1_000", "٣", "-", "1.5.5"),
+    *("2024-02-29", "2023-02-29", "1900-02-29", "2000-02-29", "0000-01-01", "9999-12-31"),
+    *("2024-13-01", "2024-04-31", "2024-4-01", "20240401", "2024-W01-1", "2024-01-01\n"),
+    *("2024-01-31T23:59:59Z", "2024-01-31t00:00:00.123456789z", "2024-01-31 10:00:00"),
+    *("2024-01-31T10:00:00+02", "2024-01-31T10:00:00-0230", "2024-01-31T10:00:00+05:30"),
+    *("2024-01-31T24:00:00Z", "2024-01-31T23:59:60Z", "2024-01-31T10:00Z", "2024-01-31T10:00:00."),
+    *("2024-01-31T10:00:00+24:00", "2024-01-31T10:00:00+0:30", "2024-01-31T10:00:00+02:3"),
+    *(
+        "2024-01-31T10:00:00Z ",
+        "2024-02-30T10:00:00Z",
+        "2024-01-31X10:00:00Z",
+        "2024-01-31T10-00:00",
+    ),
+    *("", "\0", "a\x1fb", "\x1e", "naïve", "日本", "😀", "a" * 40, '"', "\\", "/"),
+]
+ESCAPES = [
+    r"\u0041",
+    r"\ud83d\ude00",
+    r"\ud800",
+    r"\udc00",
+    r"\ud800\u0041",
+    r"\u12g4",
+    r"\x",
+    r"\n",
+]
+
+
+def quoted(text: str, style: int) -> str:
+    """Write a string with as few escapes as may be, with ASCII alone, or with escapes alone."""
+    if style == 2:
+        return '"' + "".join(f"\\u{unit:04x}" for unit in utf16(text)) + '"'
+    return json.dumps(text, ensure_ascii=style == 1)
+
+
+def utf16(text: str) -> list[int]:
+    return np.frombuffer(text.encode("utf-16-le"), "<u2").tolist()
+
+
+STYLE = st.sampled_from([0, 0, 0, 0, 1, 2])
+TEXT = st.one_of(st.sampled_from(STRINGS), st.text(max_size=20))
+STRING = st.one_of(
+    st.builds(quoted, TEXT, STYLE),
+    st.sampled_from(ESCAPES).map(lambda escape: f'"a{escape}b"'),
+)
+NUMBER = st.one_of(st.integers().map(str), st.floats(allow_nan=False).map(json.dumps))
+NESTED = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=6,
+).map(json.dumps)
+VALUE = st.one_of(st.sampled_from(EDGES), NUMBER, STRING, STRING, NESTED)
+DAYS = st.dates().map(str)
+TIMES = st.datetimes().map(lambda time: time.isoformat())
+FITTING = {
+    FieldType.INT: st.integers(-(2**63), 2**63 - 1).map(str),
+    FieldType.FLOAT: st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
+    FieldType.DECIMAL: st.decimals(-(10**6), 10**6, places=2).map(lambda price: f'"{price}"'),
+    FieldType.TEXT: st.builds(quoted, TEXT, STYLE),
+    FieldType.BOOLEAN: st.sampled_from(["true", "false"]),
+    FieldType.DATE: st.builds(quoted, DAYS, STYLE),
+    FieldType.TIMESTAMP: st.builds(quoted, TIMES, STYLE),
+}
+
+
+@st.composite
+def members(draw):
+    name = draw(st.sampled_from([*FIELDS, *FIELDS, "idx", "i", "", "größen", "unit_price_in_eur"]))
+    fits = name in FIELDS and draw(st.integers(0, 5)) > 0
+    value = draw(FITTING[FIELDS[name].type] if fits else VALUE)
+    pieces = [quoted(name, draw(STYLE)), ":", value]
+    return "".join(draw(SPACE) + piece for piece in pieces) + draw(SPACE)
+
+
+@st.composite
+def whole_events(draw):
+    """An event that is likely to be good, or one offence away from it."""
+    needed = [f'"id":{draw(FITTING[FieldType.INT])}', f'"größe":{draw(FITTING[FieldType.TEXT])}']
+    extra = draw(st.lists(members(), max_size=4))
+    body = ",".join(draw(st.permutations(needed + extra)))
+    return f"{draw(SPACE)}{{{body}}}{draw(SPACE)}".encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def mangled_events(draw):
+    event = bytearray(draw(whole_events()))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(len(event) - 1, 0)))
+        kind = draw(st.integers(0, 3))
+        some = draw(st.sampled_from(b'{}[],:"\\/u0-.eE \n\x00\x1f\x7f\x80\xbf\xc2\xed\xf4\xff'))
+        if kind == 0 and event:
+            event[at] ^= 1 << draw(st.integers(0, 7))
+        elif kind == 1:
+            del event[at:]
+        elif kind == 2:
+            event.insert(at, some)
+        else:
+            del event[at : at + 1]
+    return bytes(event)
+
+
+EVENTS = st.one_of(
+    whole_events(),
+    mangled_events(),
+    st.lists(members(), max_size=3).map(lambda some: f"{{{','.join(some)}}}".encode()),
+    st.sampled_from([b"", b" ", b"[]", b"{}", b"{} {}", b"\xef\xbb\xbf{}", b" " * 601, b"null"]),
+    st.binary(max_size=30),
+)
+BATCHES = st.lists(EVENTS, min_size=1, max_size=12)
+
+
+# --- what each path makes of a batch
+
+
+def columns_of(events):
+    bounds = np.cumsum([0, *map(len, events)], dtype=np.int64)
+    return np.frombuffer(b"".join(events), np.uint8), bounds, np.zeros(len(events), np.bool_)
+
+
+def by_kernel(events, schema):
+    data, bounds, tombstones = columns_of(events)
+    data = np.concatenate([data, np.zeros(8, np.uint8)])[: max(data.size, 8)]
+    out = empty_columns(len(events), schema)
+    decode_events(
+        *(data.ctypes.data, data.size, bounds, tombstones),
+        *(schema.max_bytes, len(schema.key), table_of(schema), out),
+    )
+    return out
+
+
+def is_json_object(event: bytes) -> bool:
+    """Ask Python's own parser, made strict."""
+
+    def refuse(_constant):
+        raise ValueError
+
+    strict = json.JSONDecoder(
+        parse_constant=refuse,
+        # Numbers stay text, their size being no matter of syntax; members stay pairs, since a dict
+        # would forget the first of two with one name.
+        parse_int=str,
+        parse_float=str,
+        object_pairs_hook=lambda pairs: {"members": pairs},
+    )
+    try:
+        value = strict.decode(event.decode())
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return isinstance(value, dict)
+
+
+# --- properties
+
+
+@settings(max_examples=600, deadline=None)
+@given(BATCHES, st.sampled_from(SCHEMAS))
+@example([b'{"id":-0,"gr\xc3\xb6\xc3\x9fe":"x"}', b'{"id":7}'], SCHEMAS[3])
+def test_the_kernel_and_the_slow_path_agree(events, schema):
+    out = by_kernel(events, schema)
+    _, bounds, _ = columns_of(events)
+    for row, event in enumerate(events):
+        if out.reasons[row] == UNDECIDED:
+            continue
+        verdict = classify(event, schema)
+        found = (out.reasons[row], out.field[row], out.offset[row])
+        assert found == (verdict.reason, verdict.field, verdict.offset), event
+        assert out.start[row] - bounds[row] == verdict.start, event
+        assert out.end[row] - bounds[row] == verdict.end, event
+        if schema.int_key:
+            assert out.keys[row] == verdict.key, event
+
+
+@settings(max_examples=600, deadline=None)
+@given(BATCHES, st.sampled_from(SCHEMAS))
+def test_decoded_columns_say_what_the_slow_path_says_of_each_event(events, schema):
+    decoded = JsonDecoder(schema).decode(*columns_of(events))
+    _, bounds, _ = columns_of(events)
+    for row, event in enumerate(events):
+        verdict = classify(event, schema)
+        assert decoded.reasons[row] == verdict.reason, event
+        assert decoded.valid[row] == (verdict.reason is Reason.GOOD)
+        assert (row in decoded.details) == (not decoded.valid[row])
+        assert decoded.start[row] == bounds[row] + verdict.start
+        assert decoded.end[row] == bounds[row] + verdict.end
+        if schema.int_key:
+            assert decoded.keys[row] == verdict.key
+            continue
+        first, last = decoded.key_bounds[row : row + 2]
+        expected = verdict.key if decoded.valid[row] else b""
+        assert decoded.key_data[first:last].tobytes() == expected, event
+        hashed = hash_text_many(np.frombuffer(expected, np.uint8), np.array([0, len(expected)]))
+        assert decoded.keys[row] == (hashed[0] if decoded.valid[row] else 0)
+
+
+@settings(max_examples=600, deadline=None)
+@given(EVENTS)
+def test_what_is_json_is_what_python_calls_json(event):
+    reason = classify(event, SCHEMAS[0]).reason
+    if reason not in {Reason.OVERSIZED, Reason.EMPTY}:
+        assert (reason is not Reason.INVALID_JSON) == is_json_object(event)
+
+
+@settings(max_examples=300, deadline=None)
+@given(whole_events(), st.sampled_from(SCHEMAS))
+def test_a_good_event_s_key_is_what_python_reads_in_it(event, schema):
+    verdict = classify(event, schema)
+    if verdict.reason is not Reason.GOOD:
+        return
+    value = json.loads(event)
+    parts = [value[name] for name in schema.key]
+    expected = parts[0] if schema.int_key else "\x1f".join(map(str, parts)).encode()
+    assert verdict.key == expected
+    span = event[verdict.start : verdict.end]
+    assert span[:1] + span[-1:] == b"{}"
+    assert json.loads(span) == value
+
+
+@settings(max_examples=200, deadline=None)
+@given(BATCHES, st.sampled_from(SCHEMAS))
+def test_an_event_s_verdict_does_not_depend_on_its_neighbours(events, schema):
+    together = JsonDecoder(schema).decode(*columns_of(events))
+    for row, event in enumerate(events):
+        alone = JsonDecoder(schema).decode(*columns_of([event]))
+        assert alone.reasons[0] == together.reasons[row]
+        assert alone.keys[0] == together.keys[row]
+        assert alone.details.get(0) == together.details.get(row)

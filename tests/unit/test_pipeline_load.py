@@ -1,0 +1,447 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.errors import ConfigError
+from dovetail.pipeline.load import OVERRIDES, load_pipeline
+from dovetail.pipeline.spec import FieldType, JoinKind, KeyType, Pipeline
+
+DEMO = Path(__file__).parents[2] / "pipeline.yaml"
+GOOD = """\
+name: sales
+source:
+  fields:
+    sale_id: int
+    sku: text
+    store: int
+    amount: decimal?
+key: sku
+master:
+  table: items
+  key: code
+  columns:
+    - price
+    - vendor
+join: inner
+memory: 64MiB
+nodes: 2
+slots: 8
+"""
+
+Load = Callable[..., Pipeline]
+Told = Callable[..., list[str]]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    monkeypatch.chdir(tmp_path)
+
+    def load(text: str | bytes, **environment: str) -> Pipeline:
+        raw = text if isinstance(text, bytes) else text.encode()
+        Path("pipeline.yaml").write_bytes(raw)
+        return load_pipeline("pipeline.yaml", environment)
+
+    return load
+
+
+@pytest.fixture
+def told(load: Load) -> Told:
+    def told(text: str | bytes, **environment: str) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            load(text, **environment)
+        return str(caught.value).splitlines()
+
+    return told
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_the_demo_is_read() -> None:
+    demo = load_pipeline(DEMO, {})
+    assert demo.key_type is KeyType.INT
+    assert demo.source.fields["customer_id"].optional
+    assert demo.source.fields["sold_at"].type is FieldType.TIMESTAMP
+    assert list(demo.master.columns) == (
+        ["name", "category", "vendor", "price", "weight", "active", "listed_on", "updated_at"]
+    )
+    assert demo.sink.topic == "sales.enriched"
+
+
+def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> None:
+    text = (
+        GOOD.replace("name: sales", "name: Sales")
+        .replace("store: int", "store: integer")
+        .replace("key: sku", "key: skuu")
+        .replace("- vendor", "- amount")
+        .replace("inner", "iner")
+        .replace("64MiB", "4MiB")
+        .replace("nodes: 2", "nodes: 9")
+    )
+    assert told(text) == [
+        (
+            "pipeline.yaml:1: name: 'Sales' cannot name a pipeline, for its topics begin with it:"
+            " use up to 100 lower-case letters, digits and hyphens, a letter first"
+        ),
+        "pipeline.yaml:6: source.fields.store: 'integer' is called int here",
+        "pipeline.yaml:8: key: 'skuu' is not a field of the event; did you mean 'sku'?",
+        (
+            "pipeline.yaml:14: master.columns: 'amount' is also a field of the event;"
+            " rename it in the output, e.g. amount: items_amount"
+        ),
+        (
+            "pipeline.yaml:15: join: 'iner' is none of inner, left, semi, anti;"
+            " did you mean 'inner'?"
+        ),
+        "pipeline.yaml:16: memory: 4MiB is too little: a node needs at least 16MiB",
+        (
+            "pipeline.yaml:17: nodes: 9 nodes cannot share 8 slots;"
+            " write at least slots: 9, or fewer nodes"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("name: sales\n", "", "pipeline.yaml: name: is missing; e.g. name: sales"),
+        ("key: sku\n", "", "pipeline.yaml: key: is missing; e.g. key: product_id"),
+        (
+            "  table: items\n",
+            "",
+            "pipeline.yaml:9: master.table: is missing; e.g. table: products",
+        ),
+        ("  table: items", "  table:", ("pipeline.yaml:10: master.table: nothing is given;"
+         " e.g. table: products")),
+        ("nodes: 2", "nodes:", "pipeline.yaml:17: nodes: nothing is given; e.g. nodes: 2"),
+        ("nodes: 2", "node: 2", ("pipeline.yaml:17: node: there is no such setting;"
+         " did you mean 'nodes'?")),
+        ("  table: items", "  tabel: items", ("pipeline.yaml:10: master.tabel: there is no such"
+         " setting; did you mean 'table'?")),
+        ("  fields:", "  feilds:", ("pipeline.yaml:3: source.feilds: there is no such setting;"
+         " did you mean 'fields'?")),
+        ("nodes: 2", "topic: x", ("pipeline.yaml:17: topic: there is no such setting here;"
+         " it belongs in source.topic or sink.topic")),
+        ("nodes: 2", "zzz: x", ("pipeline.yaml:17: zzz: there is no such setting; known are name,"
+         " source, key, master, join, algorithm, memory, nodes, slots, sink")),
+        ("nodes: 2", "nodes: 0", "pipeline.yaml:17: nodes: 0 is out of range; write at least 1"),
+        ("slots: 8", "slots: 9999", ("pipeline.yaml:18: slots: 9999 is out of range;"
+         " write at most 1024")),
+        ("nodes: 2", "nodes: two", "pipeline.yaml:17: nodes: 'two' is not a whole number"),
+        ("nodes: 2", "nodes: 2.5", "pipeline.yaml:17: nodes: 2.5 is not a whole number"),
+        ("nodes: 2", "nodes: [a]", "pipeline.yaml:17: nodes: a whole number is needed, not a list"),
+        ("nodes: 2", 'nodes: "2"', ("pipeline.yaml:17: nodes: '2' is not written as a whole number;"
+         " write nodes: 2")),
+        ("key: sku\n", "key: {sku: 1}\n", ("pipeline.yaml:8: key: a name or a list of names is"
+         " needed here, not a mapping; e.g. key: product_id")),
+        ("key: sku\n", "key: [sku, sku]\n", "pipeline.yaml:8: key: 'sku' is listed twice"),
+        ("key: sku\n", "key: sku, store\n", ("pipeline.yaml:8: key: 'sku, store' is not a field of"
+         " the event; a key of several fields is a list: key: [sku, store]")),
+        ("key: sku\n", "key: amount\n", ("pipeline.yaml:8: key: 'amount' is a decimal,"
+         " but a join key is an int or a text")),
+        ("    sku: text", "    sku: text?", ("pipeline.yaml:8: key: 'sku' may be missing, and such"
+         " an event has nothing to join by; write sku: text in source.fields, without '?'")),
+        ("key: sku\n", "key: [sku, store]\n", ("pipeline.yaml:11: master.key: 1 column for 2 fields"
+         " in key; name one column for each of sku, store, in that order")),
+        ("join: inner", "join: anti", ("pipeline.yaml:12: master.columns: join: anti adds no"
+         " columns; remove master.columns, or write join: inner")),
+        ("    sku: text", "    sku: {type: text}", ("pipeline.yaml:5: source.fields.sku: one text"
+         " is needed here, not a mapping; e.g. sku: int")),
+        ("join: inner", "algorithm: pcsrj", ("pipeline.yaml:15: algorithm: 'pcsrj' is known but"
+         " does not run yet; write srj")),
+        ("join: inner", "sink: out", ("pipeline.yaml:15: sink: a mapping is needed here, not the"
+         " text 'out'; e.g. sink: {topic: sales.enriched}")),
+        ("join: inner", "sink: {topic: sales.parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
+         " itself writes to 'sales.parked'; choose another topic")),
+        ("join: inner", "sink: {topic: sales_parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
+         " itself writes to 'sales.parked' (to Kafka the same as 'sales_parked');"
+         " choose another topic")),
+        ("memory: 64MiB", "memory: 64", ("pipeline.yaml:16: memory: 64 bytes is too little: a node"
+         " needs at least 16MiB; did you mean 64MiB?")),
+    ],
+)  # fmt: skip
+def test_one_problem_is_told_with_its_line_and_cure(
+    told: Told, old: str, new: str, expected: str
+) -> None:
+    assert told(changed(old, new)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("    store:", "    on:", '6: YAML reads on as a boolean; put it in quotes: "on"'),
+        ("    store:", "    2024:", '6: YAML reads 2024 as a number; put it in quotes: "2024"'),
+        ("    store:", "    null:", '6: YAML reads null as nothing; put it in quotes: "null"'),
+        ("- vendor", "- no", '14: YAML reads no as a boolean; put it in quotes: "no"'),
+        (
+            "name: sales",
+            "name: off",
+            '1: name: YAML reads off as a boolean; put it in quotes: "off"',
+        ),
+        (
+            "name: sales",
+            "name: 2026-01-31",
+            '1: name: YAML reads 2026-01-31 as a date; put it in quotes: "2026-01-31"',
+        ),
+        ("nodes: 2", "nodes: 02", "17: YAML reads 02 as 2; write the number in decimal"),
+        ("nodes: 2", "nodes: 0x2", "17: YAML reads 0x2 as 2; write the number in decimal"),
+        ("slots: 8", "slots: 1:30", "18: YAML reads 1:30 as 90; write the number in decimal"),
+        (
+            "nodes: 2",
+            "nodes: 1e0",
+            "17: nodes: '1e0' is not written as a whole number; write nodes: 1",
+        ),
+        (
+            "nodes: 2",
+            "nodes: yes",
+            "17: nodes: a whole number is needed, and YAML reads yes, no, on and off as booleans",
+        ),
+        (
+            "memory: 64MiB",
+            "memory: 1e9",
+            "16: memory: '1e9' is not a size; write a number and a unit, e.g. 128MiB",
+        ),
+        ("nodes: 2", "join: left", "17: 'join' is given twice, first on line 15; remove one"),
+        ("    store: int", "    sku: int", "6: 'sku' is given twice, first on line 5; remove one"),
+        ("nodes: 2", "nodes: !count 2", "17: the tag !count has no meaning here; remove it"),
+    ],
+)
+def test_the_traps_of_yaml_are_pointed_out(told: Told, old: str, new: str, expected: str) -> None:
+    assert f"pipeline.yaml:{expected}" in told(changed(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "pipeline.yaml: the file is empty; docs/pipeline.md has an example to start from"),
+        ("# only a remark\n", ("pipeline.yaml: the file is empty; docs/pipeline.md has an example"
+         " to start from")),
+        ("\n- sales\n", ("pipeline.yaml:2: a pipeline is a mapping of settings,"
+         " one 'name: value' a line, e.g. name: sales")),
+        ("name: a\nkey: b: c\n", ("pipeline.yaml:2: not YAML: mapping values are not allowed here"
+         " at column 7; quote a value that has ': ' in it, or check the indent")),
+        ("source:\n\tkey: 1\n", ("pipeline.yaml:2: not YAML: found character '\\t' that cannot"
+         " start any token at column 1; indent with spaces, not with tabs")),
+        ("key: [a,\nname: b\n", ("pipeline.yaml:3: not YAML: expected ',' or ']', but got"
+         " '<stream end>' at column 1 (while parsing a flow sequence, begun on line 1);"
+         " close the bracket or brace, and put commas between the items")),
+        ('name: "a\n', ("pipeline.yaml:2: not YAML: found unexpected end of stream at column 1"
+         " (while scanning a quoted scalar, begun on line 1); close the quotation mark")),
+        ("name: a\nmemory:1\nkey: b\n", ("pipeline.yaml:3: not YAML: could not find expected ':' at"
+         " column 1 (while scanning a simple key, begun on line 2); write 'name: value', with a"
+         " space after the colon")),
+        ("name: *a\n", ("pipeline.yaml:1: not YAML: found undefined alias 'a' at column 7; define"
+         " the anchor (&name) above its use, or quote the value")),
+        ("name: a\n---\nname: b\n", ("pipeline.yaml:2: not YAML: but found another document at"
+         " column 1 (expected a single document in the stream, begun on line 1); keep one pipeline"
+         " in a file, without '---' between")),
+        (b"name: a\nkey: \xff\n", "pipeline.yaml:2: not UTF-8 text; save the file as UTF-8"),
+        ("name: a\nkey: \x07\n", ("pipeline.yaml:2: not YAML: the character #x0007 is not allowed;"
+         " remove it")),
+        ("[" * 1500, "pipeline.yaml: not a pipeline: it is nested too deeply"),
+    ],
+)  # fmt: skip
+def test_what_is_no_yaml_is_told_with_what_to_look_at(
+    told: Told, text: str | bytes, expected: str
+) -> None:
+    assert told(text) == [expected]
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file"):
+        load_pipeline(tmp_path / "none.yaml", {})
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_pipeline(tmp_path, {})
+
+
+def test_a_byte_order_mark_does_no_harm(load: Load) -> None:
+    assert load(b"\xef\xbb\xbf" + GOOD.encode()) == load(GOOD)
+
+
+def test_anchors_and_merges_can_be_used(load: Load) -> None:
+    text = changed("key: sku\n", "key: &key sku\n").replace("key: code", "key: *key")
+    merged = text.replace(
+        "    sale_id: int\n", "    <<: {sale_id: text, note: text}\n    sale_id: int\n"
+    )
+    made = load(merged)
+    assert made.master.key == ("sku",)
+    assert made.source.fields["sale_id"].type is FieldType.INT
+    assert made.source.fields["note"].type is FieldType.TEXT
+
+
+def test_an_alias_of_what_it_is_part_of_is_told(told: Told) -> None:
+    text = changed("columns:", "columns: &all")
+    assert "pipeline.yaml:12: an alias refers to what it is part of; remove it" in told(
+        text.replace("- vendor", "- *all")
+    )
+
+
+def test_a_thousand_million_aliases_are_read_in_no_time(told: Told) -> None:
+    levels = ["a0: &a0 [x, x]"]
+    levels += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    assert "a11: there is no such setting" in "\n".join(told("\n".join(levels)))
+
+
+def test_such_a_value_of_a_setting_is_not_spelled_out(told: Told) -> None:
+    bomb = ["a0: &a0 [x, x]"]
+    bomb += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    text = "\n".join([*bomb, changed("nodes: 2", "nodes: *a11").replace("64MiB", "*a11")])
+    assert "pipeline.yaml:29: nodes: a whole number is needed, not a list" in told(text)
+
+
+def test_sections_that_share_an_anchor_are_told_apart(told: Told) -> None:
+    text = "name: sales\nsource: &all {topic: x}\nkey: sku\nmaster: *all\nsink: *all\n"
+    assert [line.split(": ")[:2] for line in told(text)] == [
+        ["pipeline.yaml:2", "source.fields"],
+        ["pipeline.yaml:2", "master.topic"],
+        ["pipeline.yaml:2", "sink.topic"],
+        ["pipeline.yaml:4", "master.table"],
+        ["pipeline.yaml:4", "master.columns"],
+    ]
+
+
+def test_columns_in_a_mapping_are_told_by_their_own_line(told: Told) -> None:
+    text = changed("    - price\n    - vendor\n", "    price: cost\n    vendor: cost\n")
+    assert told(text) == [
+        (
+            "pipeline.yaml:14: master.columns: 'price' and 'vendor' are both called 'cost' in the"
+            " output; give one of them another name"
+        )
+    ]
+
+
+def test_the_environment_overrides_the_file(load: Load) -> None:
+    made = load(
+        GOOD,
+        DOVETAIL_MEMORY="1GiB",
+        DOVETAIL_NODES="3",
+        DOVETAIL_SLOTS="16",
+        DOVETAIL_JOIN="left",
+        DOVETAIL_ALGORITHM="srj",
+    )
+    assert (made.memory, made.nodes, made.slots) == (1024**3, 3, 16)
+    assert made.join is JoinKind.LEFT
+
+
+def test_an_empty_variable_overrides_nothing(load: Load) -> None:
+    assert load(GOOD, **dict.fromkeys(OVERRIDES, "")) == load(GOOD)
+    assert load(GOOD, **dict.fromkeys(OVERRIDES, " ")) == load(GOOD)
+
+
+def test_a_blank_variable_is_not_blamed(told: Told) -> None:
+    (line,) = told(changed("nodes: 2", "nodes: two"), DOVETAIL_NODES=" ")
+    assert line.startswith("pipeline.yaml:17: nodes:")
+
+
+def test_a_variable_hides_what_is_wrong_in_the_file(load: Load) -> None:
+    assert load(changed("nodes: 2", "nodes: two"), DOVETAIL_NODES="4").nodes == 4
+
+
+def test_what_is_wrong_with_a_variable_is_told_by_its_name(told: Told) -> None:
+    assert told(
+        GOOD, DOVETAIL_MEMORY="64M", DOVETAIL_NODES="two", DOVETAIL_ALGORITHM="meshjoin"
+    ) == [
+        "DOVETAIL_ALGORITHM: 'meshjoin' is known but does not run yet; write srj",
+        "DOVETAIL_MEMORY: '64M' has an unknown unit; write 64MiB",
+        "DOVETAIL_NODES: 'two' is not a whole number",
+    ]
+
+
+def test_a_rule_broken_by_a_variable_is_told_by_its_name(told: Told) -> None:
+    assert told(GOOD, DOVETAIL_SLOTS="1") == [
+        (
+            "DOVETAIL_SLOTS: nodes: 2 nodes cannot share 1 slot; write at least slots: 2,"
+            " or fewer nodes"
+        )
+    ]
+    semi = changed("  columns:\n    - price\n    - vendor\njoin: inner", "join: semi")
+    (line,) = told(semi, DOVETAIL_JOIN="left")
+    assert line.startswith("DOVETAIL_JOIN: master.columns: join: left needs at least one column")
+
+
+@pytest.mark.parametrize("join", ["semi", "anti"])
+def test_a_join_without_columns_sets_those_of_the_file_aside(load: Load, join: str) -> None:
+    made = load(GOOD, DOVETAIL_JOIN=join)
+    assert made.join == join
+    assert made.master.columns == {}
+
+
+def test_the_environment_of_the_process_counts_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(GOOD)
+    monkeypatch.setitem(os.environ, "DOVETAIL_NODES", "5")
+    assert load_pipeline(path).nodes == 5
+
+
+def test_a_problem_stays_on_one_line_whatever_the_value(told: Told) -> None:
+    (line,) = told(changed("join: inner", 'join: "in\\nner"'))
+    assert line.startswith("pipeline.yaml:15: join: 'in\\nner' is none of inner")
+
+
+def test_a_negative_number_in_a_variable_is_out_of_range(told: Told) -> None:
+    assert told(GOOD, DOVETAIL_NODES="-1") == [
+        "DOVETAIL_NODES: -1 is out of range; write at least 1"
+    ]
+
+
+ODD_LINES = """\
+x: 1
+- a
+  k: {a: 1}
+nodes: [1]
+sink:
+source: 5
+master: [a]
+key: {a: b}
+    3: int
+    "": int
+name: ~
+    a: [int]
+    a: strin?
+  columns: {a: 1, b: {}}
+  columns: 7
+sink: {topic: 4, x: y}
+  key: [a, [b], {c: d}]
+  columns: {"": "", a: no}
+"""
+PIECES = st.sampled_from((GOOD + ODD_LINES).splitlines(keepends=True))
+FUZZ = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def problems_of(load: Load, lines: list[str]) -> list[str]:
+    try:
+        load("".join(lines))
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
+
+
+@given(lines=st.lists(PIECES, max_size=25))
+@FUZZ
+def test_any_file_gives_a_pipeline_or_problems(load: Load, lines: list[str]) -> None:
+    problems = problems_of(load, lines)
+    assert all(line.startswith("pipeline.yaml") for line in problems)
+    assert len(set(problems)) == len(problems)
+
+
+@given(changes=st.dictionaries(st.integers(0, 17), PIECES, min_size=1, max_size=4))
+@FUZZ
+def test_a_good_file_with_lines_exchanged_gives_a_pipeline_or_problems(
+    load: Load, changes: dict[int, str]
+) -> None:
+    lines = GOOD.splitlines(keepends=True)
+    for position, line in changes.items():
+        lines[position] = line
+    assert all(line.startswith("pipeline.yaml") for line in problems_of(load, lines))
