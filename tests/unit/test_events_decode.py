@@ -42,8 +42,8 @@ def test_a_good_event_is_trimmed_and_gives_its_key():
     decoded = decode(' \n{"store":"s","product":-42}\t', "x")
     assert decoded.valid.tolist() == [True, False]
     assert decoded.keys.tolist() == [-42, 0]
-    assert (decoded.start[0], decoded.end[0]) == (2, 30)
-    assert (decoded.start[1], decoded.end[1]) == (31, 32)
+    assert (decoded.start[0], decoded.end[0]) == (2, 29)
+    assert (decoded.start[1], decoded.end[1]) == (30, 31)
     assert decoded.key_data is None
 
 

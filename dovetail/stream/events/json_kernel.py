@@ -527,7 +527,7 @@ def _is_name(at: int, end: int, limit: int, table: NDArray[np.int64], field: int
 @_inner
 def _find(at: int, end: int, limit: int, table: NDArray[np.int64]) -> int:
     """Give the field of this name, or the row for an unknown one."""
-    unknown = table.shape[0] - 1
+    unknown: int = table.shape[0] - 1
     for field in range(unknown):
         if _is_name(at, end, limit, table, field):
             return field

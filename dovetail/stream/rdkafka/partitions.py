@@ -30,7 +30,9 @@ def partition_list(topic: str, partitions: Iterable[int]) -> Iterator[Any]:
 def offset_list(topic: str, offsets: Mapping[int, tuple[int, str]]) -> Iterator[Any]:
     """Make a list of partitions with an offset and its metadata each."""
     # librdkafka frees a list's metadata with its own allocator, so ours is lent and taken back.
-    texts = [metadata.encode() for _, metadata in offsets.values()]
+    # The zero at the end is sent, too: confluent-kafka reads metadata as a C string, and without
+    # it past its end.
+    texts = [metadata.encode() + b"\0" if metadata else b"" for _, metadata in offsets.values()]
     with partition_list(topic, offsets) as listed:
         elements = listed.contents.elems[: listed.contents.cnt]
         for element, (offset, _), text in zip(elements, offsets.values(), texts, strict=True):
@@ -60,11 +62,15 @@ def known_offsets(listed: Any) -> dict[int, int]:
 
 def metadata_of(listed: Any) -> dict[int, str]:
     return {
-        element.partition: ctypes.string_at(element.metadata, element.metadata_size).decode()
+        element.partition: _text(element.metadata, element.metadata_size)
         if element.metadata
         else ""
         for element in _elements(listed)
     }
+
+
+def _text(metadata: int, size: int) -> str:
+    return ctypes.string_at(metadata, size).removesuffix(b"\0").decode()
 
 
 def check_each(listed: Any, doing: str) -> None:
