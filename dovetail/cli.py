@@ -16,7 +16,9 @@ def main() -> int:
     _add_check(commands)
     _add_generate(commands)
     _add_pipeline_command(commands, "audit", _audit, "check the conservation sum")
-    _add_pipeline_command(commands, "verify", _verify, "compare a drained pipeline's output with SQL")
+    _add_pipeline_command(
+        commands, "verify", _verify, "compare a drained pipeline's output with SQL"
+    )
     arguments = parser.parse_args()
     try:
         return int(arguments.run(arguments))
@@ -93,7 +95,9 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     pipeline = load_pipeline(arguments.pipeline)
     verdict = verify(Settings.from_environment(), pipeline, Topology(pipeline), print)
-    print(f"{verdict.events:,} events, {verdict.expected:,} outputs expected, {verdict.outputs:,} found")
+    print(
+        f"{verdict.events:,} events, {verdict.expected:,} outputs expected, {verdict.outputs:,} found"
+    )
     for difference in verdict.differences:
         print(f"off: {difference}")
     return 0 if verdict.equal else 1

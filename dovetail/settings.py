@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    ClientOptions = Mapping[str, str | int | bool]
 
 _CLIENT_PREFIXES = ("SECURITY_", "SASL_", "SSL_", "ENABLE_SSL_", "CLIENT_", "SOCKET_", "BROKER_")
 
@@ -47,9 +49,9 @@ class Settings:
             kafka=kafka_options(environment),
         )
 
-    def client(self, **options: str | float | bool) -> dict[str, str | float | bool]:
-        """The Kafka client's configuration: the address, what the user gave, then `options`."""
-        return {"bootstrap.servers": self.bootstrap, **self.kafka, **options}
+    def client(self, options: ClientOptions | None = None) -> dict[str, Any]:
+        """Give a Kafka client's configuration: the address, what the user gave, then `options`."""
+        return {"bootstrap.servers": self.bootstrap, **self.kafka, **(options or {})}
 
 
 def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:

@@ -252,7 +252,7 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
     starts = begin or [OFFSET_BEGINNING] * topic.partitions
     consumer = Consumer(
         settings.client(
-            **{
+{
                 "group.id": f"verify.{uuid.uuid4()}",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from dovetail.verify import Ends
-
 _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
 

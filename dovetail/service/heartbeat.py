@@ -34,7 +34,8 @@ class Heart:
         look: Callable[[], tuple[str, dict[str, float]]],
     ) -> None:
         self._settings = settings
-        self._about = {"pipeline": pipeline, "service": service, "node": settings.node}
+        self._pipeline = pipeline
+        self._service = service
         self._look = look
         self._stop = threading.Event()
         self._producer = Producer(settings.client())
@@ -60,7 +61,9 @@ class Heart:
         figures["cpu_seconds"] = cpu.user + cpu.system
         state = Heartbeat.STATE_STARTING if reason else Heartbeat.STATE_READY
         beat = Heartbeat(
-            **self._about,
+            pipeline=self._pipeline,
+            service=self._service,
+            node=self._settings.node,
             state=state,
             at_ms=time.time_ns() // 1_000_000,
             pid=os.getpid(),

@@ -1,8 +1,8 @@
 """A stage as a process: the loop in a thread, FastAPI in front of it.
 
-    /health   200 while the loop lives
-    /ready    200 when it has partitions and everything it needs; else 503 and why
-    /metrics  Prometheus
+/health   200 while the loop lives
+/ready    200 when it has partitions and everything it needs; else 503 and why
+/metrics  Prometheus
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class StageService:
     def _work(self) -> None:
         try:
             self._loop.run()
-        except BaseException as failure:  # noqa: BLE001 - whatever it is, the process must end
+        except BaseException as failure:
             self._failure = failure
             log.critical("the loop failed", exc_info=failure)
             self._server.should_exit = True

@@ -33,7 +33,10 @@ class Answers:
         self._topology = topology
         self._via = via
         self._latency = latency
-        names = [json.dumps(name, ensure_ascii=False).encode() for name in pipeline.master.columns.values()]
+        names = [
+            json.dumps(name, ensure_ascii=False).encode()
+            for name in pipeline.master.columns.values()
+        ]
         self._no_row = null_row(names)
         self._no_output = NO_MASTER_ROW if pipeline.join != "anti" else HAS_MASTER_ROW
 
@@ -72,4 +75,3 @@ class Answers:
         ledger.add(slot, outcome.ENRICHED, len(batch) - len(joined.unmatched))
         ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
         ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))
-

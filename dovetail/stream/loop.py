@@ -65,7 +65,7 @@ class Handler(ABC):
         return ""
 
     def figures(self) -> dict[str, float]:
-        """Figures of this moment, by name: bytes held, budget, …"""
+        """Figures of this moment, by name: bytes held, budget, …."""
         return {}
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Loop:
     def run(self) -> None:
         self._consumer = Consumer(
             self._settings.client(
-                **{
+                {
                     "group.id": self._group,
                     "group.instance.id": self._member,
                     "client.id": self._member,
@@ -154,9 +154,7 @@ class Loop:
         try:
             self._linger()
             # Step 1
-            records = self._consumer.consume(
-                self._size.max_records, _IDLE_S, self._size.max_bytes
-            )
+            records = self._consumer.consume(self._size.max_records, _IDLE_S, self._size.max_bytes)
             self._open_partitions()
             self._handler.between_steps()
             if len(records):
@@ -226,7 +224,7 @@ class Loop:
         """Take over the transactional id: settles whatever its last holder left open."""
         producer = Producer(
             self._settings.client(
-                **{
+                {
                     "transactional.id": self._member,
                     "client.id": self._member,
                     "transaction.timeout.ms": 60_000,

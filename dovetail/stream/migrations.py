@@ -47,7 +47,7 @@ class MigrationReader:
         self._loaded = 0
         self._consumer = Consumer(
             settings.client(
-                **{
+{
                     "group.id": f"{topic.name}.reader",  # required, and never committed to
                     "client.id": f"{topic.name}.{settings.node}",
                     "isolation.level": "read_committed",

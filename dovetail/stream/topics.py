@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from dovetail.errors import ConfigError, Unavailable
 
@@ -31,7 +31,7 @@ _SETTLING = frozenset(
 
 def admin_of(settings: Settings) -> AdminClient:
     # What matters comes back as an error; the client's own log would only tell it again.
-    return AdminClient(settings.client(log_level=0))
+    return AdminClient(settings.client({"log_level": 0}))
 
 
 def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
@@ -55,7 +55,7 @@ def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int 
 def ends(admin: AdminClient, topic: Topic) -> list[int]:
     """Where each partition ends for a reader of committed messages."""
     asked = {
-        TopicPartition(topic.name, number): OffsetSpec.latest()
+        TopicPartition(topic.name, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]
         for number in range(topic.partitions)
     }
     deadline = time.monotonic() + _TIMEOUT_S
@@ -105,5 +105,7 @@ def _await(settings: Settings, admin: AdminClient, names: set[str]) -> dict[str,
         if names <= present.keys():
             return present
         if time.monotonic() > deadline:
-            raise Unavailable(f"topics not there after {_TIMEOUT_S} s: {sorted(names - present.keys())}")
+            raise Unavailable(
+                f"topics not there after {_TIMEOUT_S} s: {sorted(names - present.keys())}"
+            )
         time.sleep(0.1)

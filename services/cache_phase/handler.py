@@ -24,8 +24,9 @@ VIA_CACHE = b"cache"
 
 
 class CacheHandler(Handler):
-    """An event is answered here with all its master rows or not at all, so that a key may
-    enter or leave the cache between any two steps without a wrong answer.
+    """Answers an event with all its master rows or not at all.
+
+    So a key may enter or leave the cache between any two steps without a wrong answer.
     """
 
     def __init__(

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.stage import Context, run_stage
-from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import MigrationReader
 from dovetail.topology import CACHE_PHASE
 from services.cache_phase.handler import CacheHandler
 from services.cache_phase.settings import budget, step
+
+if TYPE_CHECKING:
+    from dovetail.stream.loop import Handler
 
 
 def build(context: Context) -> Handler:

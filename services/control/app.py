@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, HTTPException, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -29,18 +29,15 @@ def create_app(pipeline: Pipeline, monitor: Monitor) -> FastAPI:
         monitor.stop()
 
     app = FastAPI(title="Dovetail control", version="1", lifespan=lifespan)
+    app.include_router(_service_routes(monitor))
+    app.include_router(_pipeline_routes(pipeline, monitor))
+    return app
+
+
+def _service_routes(monitor: Monitor) -> APIRouter:
+    app = APIRouter()
     registry = CollectorRegistry()
     registry.register(PipelineCollector(monitor))
-
-    @app.get("/")
-    def index() -> dict[str, str]:
-        return {
-            "pipeline": f"/v1/pipelines/{pipeline.name}",
-            "stats": "/v1/stats",
-            "audit": "/v1/audit",
-            "metrics": "/metrics",
-            "documentation": "/docs",
-        }
 
     @app.get("/health")
     def health() -> dict[str, str]:
@@ -56,6 +53,22 @@ def create_app(pipeline: Pipeline, monitor: Monitor) -> FastAPI:
     @app.get("/metrics")
     def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _pipeline_routes(pipeline: Pipeline, monitor: Monitor) -> APIRouter:
+    app = APIRouter()
+
+    @app.get("/")
+    def index() -> dict[str, str]:
+        return {
+            "pipeline": f"/v1/pipelines/{pipeline.name}",
+            "stats": "/v1/stats",
+            "audit": "/v1/audit",
+            "metrics": "/metrics",
+            "documentation": "/docs",
+        }
 
     @app.get("/v1/pipelines/{name}")
     def show_pipeline(name: str) -> dict[str, Any]:
@@ -92,7 +105,9 @@ class PipelineCollector(Collector):
         for outcome in ("in", "enriched", "unmatched", "parked", "dead_lettered", "shed"):
             events.add_metric([outcome], seen[outcome])
         yield events
-        yield GaugeMetricFamily("dovetail_in_flight", "Events taken, not answered", seen["in_flight"])
+        yield GaugeMetricFamily(
+            "dovetail_in_flight", "Events taken, not answered", seen["in_flight"]
+        )
         yield GaugeMetricFamily("dovetail_waiting", "Records ingest has not taken", seen["waiting"])
         yield GaugeMetricFamily(
             "dovetail_conservation_problems", "Equations that do not hold", len(seen["problems"])

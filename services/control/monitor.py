@@ -103,7 +103,7 @@ class Monitor:
 
     def _run(self) -> None:
         consumer = Consumer(
-            self._settings.client(**{"group.id": "dovetail.control", "enable.auto.commit": False})
+            self._settings.client({"group.id": "dovetail.control", "enable.auto.commit": False})
         )
         consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
         admin = admin_of(self._settings)
@@ -111,7 +111,7 @@ class Monitor:
         while not self._stop.is_set():
             for message in consumer.consume(100, 0.2):
                 if message.error() is None:
-                    self._hear(Heartbeat.FromString(message.value()))
+                    self._hear(Heartbeat.FromString(message.value() or b""))
             if time.monotonic() - audited >= _AUDIT_EVERY_S:
                 try:
                     self._audit = audit(admin, self._topology)

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from dovetail.master.postgres import PostgresMaster
 from dovetail.service.stage import Context, run_stage
-from dovetail.stream.loop import Handler
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.handler import DiskHandler
 from services.disk_phase.settings import KEYS_A_QUERY, budget, step
+
+if TYPE_CHECKING:
+    from dovetail.stream.loop import Handler
 
 
 def build(context: Context) -> Handler:

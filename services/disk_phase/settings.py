@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-from dovetail.pipeline.spec import Pipeline
+from typing import TYPE_CHECKING
+
 from dovetail.stream.loop import Step
 from services.cache_phase.settings import budget as cache_budget
+
+if TYPE_CHECKING:
+    from dovetail.pipeline.spec import Pipeline
 
 KEYS_A_QUERY = 5_000
 """Measured: from 1,000 keys on PostgreSQL gives its best rate a key."""

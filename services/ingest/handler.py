@@ -38,7 +38,9 @@ class IngestHandler(Handler):
             if len(good):
                 self._pass_on(partition, _batch(records, decoded, good), producer)
             if len(good) < len(rows):
-                self._bury(partition, records, decoded, rows[~decoded.valid[rows]], producer, ledger)
+                self._bury(
+                    partition, records, decoded, rows[~decoded.valid[rows]], producer, ledger
+                )
 
     def _pass_on(self, partition: int, batch: EventBatch, producer: Producer) -> None:
         # A source partition keeps its own partition, and with it the order of its events.
@@ -56,7 +58,9 @@ class IngestHandler(Handler):
         ledger: Ledger,
     ) -> None:
         """Send bad events on with their original bytes, reason and origin."""
-        identity = origins(self._topology.source.name, records.partitions[bad], records.offsets[bad])
+        identity = origins(
+            self._topology.source.name, records.partitions[bad], records.offsets[bad]
+        )
         for i, row in enumerate(bad.tolist()):
             reason = Reason(decoded.reasons[row]).label
             ledger.add(partition, outcome.dead(reason), 1)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from dovetail.service.stage import Context, run_stage
-from dovetail.stream.loop import Handler
 from dovetail.topology import INGEST
 from services.ingest.handler import IngestHandler
 from services.ingest.settings import step
+
+if TYPE_CHECKING:
+    from dovetail.stream.loop import Handler
 
 
 def build(context: Context) -> Handler:

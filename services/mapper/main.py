@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from dovetail.service.stage import Context, run_stage
-from dovetail.stream.loop import Handler
 from dovetail.topology import MAPPER
 from services.mapper.handler import MapperHandler
 from services.mapper.settings import step
+
+if TYPE_CHECKING:
+    from dovetail.stream.loop import Handler
 
 
 def build(context: Context) -> Handler:

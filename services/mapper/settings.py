@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-from dovetail.pipeline.spec import Pipeline
+from typing import TYPE_CHECKING
+
 from dovetail.stream.loop import Step
+
+if TYPE_CHECKING:
+    from dovetail.pipeline.spec import Pipeline
 
 
 def step(_: Pipeline) -> Step:
