@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
     from dovetail.topology import Stage, Topology
 
+_ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED)
+_HANDOVERS = (
+    (services.INGEST, ledger.CLEAN, services.MAPPER),
+    (services.MAPPER, ledger.MAPPED, services.CACHE_PHASE),
+    (services.CACHE_PHASE, ledger.MISSED, services.DISK_PHASE),
+)
+"""Which stage passes events on, as which outcome, and to which stage."""
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -63,6 +71,14 @@ class Audit:
         return self.taken - self.enriched - self.unmatched - self.dead_lettered
 
     @property
+    def backlogs(self) -> dict[str, int]:
+        """Events in front of each stage: passed on to it, not taken in yet."""
+        waiting = {services.INGEST: self.waiting}
+        for before, outcome, after in _HANDOVERS:
+            waiting[after] = self.stages[before][outcome] - self.stages[after][ledger.IN]
+        return waiting
+
+    @property
     def drained(self) -> bool:
         """Whether all that was sent is answered."""
         return self.waiting == 0 and self.in_flight == 0
@@ -86,9 +102,7 @@ class Audit:
 
 def audit(admin: AdminClient, topology: Topology) -> Audit:
     """Read all ledgers, the last stage's first: what moves on meanwhile is in flight, not lost."""
-    read = {
-        stage.service: _read(admin, topology, stage) for stage in reversed(topology.stages)
-    }
+    read = {stage.service: _read(admin, topology, stage) for stage in reversed(topology.stages)}
     stages = {stage.service: read[stage.service][0] for stage in topology.stages}
     committed = read[services.INGEST][1]
     waiting = sum(ends(admin, topology.source)) - committed
@@ -96,27 +110,20 @@ def audit(admin: AdminClient, topology: Topology) -> Audit:
 
 
 def _problems(stages: dict[str, Counter[str]]) -> Iterator[str]:
-    ingest, mapper, cache, disk = (
-        stages[name]
-        for name in (services.INGEST, services.MAPPER, services.CACHE_PHASE, services.DISK_PHASE)
-    )
-    answered = (ledger.ENRICHED, ledger.UNMATCHED)
-    gave = {
-        services.INGEST: ingest[ledger.CLEAN] + dead_letters(ingest),
-        services.MAPPER: mapper[ledger.MAPPED],
-        services.CACHE_PHASE: cache[ledger.MISSED] + sum(cache[name] for name in answered),
-        services.DISK_PHASE: sum(disk[name] for name in answered),
-    }
-    for service, events in gave.items():
-        if events != stages[service][ledger.IN]:
-            yield f"{service} took in {stages[service][ledger.IN]:,} events and gave out {events:,}"
-    for sent, before, received, after in (
-        (ingest[ledger.CLEAN], services.INGEST, mapper[ledger.IN], services.MAPPER),
-        (mapper[ledger.MAPPED], services.MAPPER, cache[ledger.IN], services.CACHE_PHASE),
-        (cache[ledger.MISSED], services.CACHE_PHASE, disk[ledger.IN], services.DISK_PHASE),
-    ):
+    for service, counts in stages.items():
+        given = _given_out(counts)
+        if given != counts[ledger.IN]:
+            yield f"{service} took in {counts[ledger.IN]:,} events and gave out {given:,}"
+    for before, outcome, after in _HANDOVERS:
+        sent, received = stages[before][outcome], stages[after][ledger.IN]
         if received > sent:
             yield f"{after} took in {received:,} events, but {before} had passed on only {sent:,}"
+
+
+def _given_out(counts: Counter[str]) -> int:
+    """Add up what became of a stage's events: passed on, answered or buried."""
+    passed_on = sum(counts[outcome] for _, outcome, _ in _HANDOVERS)
+    return passed_on + sum(counts[outcome] for outcome in _ANSWERED) + dead_letters(counts)
 
 
 def _read(admin: AdminClient, topology: Topology, stage: Stage) -> tuple[Counter[str], int]:

@@ -95,9 +95,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     pipeline = load_pipeline(arguments.pipeline)
     verdict = verify(Settings.from_environment(), pipeline, Topology(pipeline), print)
-    print(
-        f"{verdict.events:,} events, {verdict.expected:,} outputs expected, {verdict.outputs:,} found"
-    )
+    print(f"{verdict.events:,} events, {verdict.expected:,} outputs expected")
+    print(f"{verdict.outputs:,} outputs found")
     for difference in verdict.differences:
         print(f"off: {difference}")
     return 0 if verdict.equal else 1

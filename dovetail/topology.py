@@ -12,6 +12,7 @@ the audit and the console read this module; no topic's name is spelled anywhere 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,20 +35,36 @@ LARGEST_MESSAGE_BYTES = 16 << 20
 event or one join key with very many master rows can come near."""
 
 
+class Keeps(Enum):
+    """What a topic keeps of what was written to it."""
+
+    BY_BROKER = auto()
+    """As the broker is set up to: the users' topics."""
+    LATEST = auto()
+    """The latest message of each key."""
+    UNREAD = auto()
+    """What its stage has not read yet, however old; the rest is purged by `control`."""
+
+    @property
+    def config(self) -> dict[str, str]:
+        # Small segments: only closed ones are compacted or deleted.
+        segments = {"segment.bytes": str(64 << 20)}
+        if self is Keeps.LATEST:
+            return {"cleanup.policy": "compact", **segments}
+        if self is Keeps.UNREAD:
+            return {"retention.ms": "-1", "retention.bytes": "-1", **segments}
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     partitions: int
-    compacted: bool = False
+    keeps: Keeps = Keeps.BY_BROKER
 
     @property
     def config(self) -> dict[str, str]:
-        config = {"max.message.bytes": str(LARGEST_MESSAGE_BYTES)}
-        if self.compacted:
-            # Small segments: only closed ones are compacted, and a restarting cache
-            # reads all that is left.
-            config |= {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
-        return config
+        return {"max.message.bytes": str(LARGEST_MESSAGE_BYTES), **self.keeps.config}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +84,8 @@ class Topology:
 
     pipeline: Pipeline
 
-    def _topic(self, suffix: str, partitions: int, *, compacted: bool = False) -> Topic:
-        return Topic(f"{self.pipeline.name}.{suffix}", partitions, compacted)
+    def _topic(self, suffix: str, partitions: int, keeps: Keeps = Keeps.BY_BROKER) -> Topic:
+        return Topic(f"{self.pipeline.name}.{suffix}", partitions, keeps)
 
     @cached_property
     def source(self) -> Topic:
@@ -76,23 +93,23 @@ class Topology:
 
     @cached_property
     def clean(self) -> Topic:
-        return self._topic("clean", self.pipeline.source.partitions)
+        return self._topic("clean", self.pipeline.source.partitions, Keeps.UNREAD)
 
     @cached_property
     def mapped(self) -> Topic:
-        return self._topic("mapped", self.pipeline.slots)
+        return self._topic("mapped", self.pipeline.slots, Keeps.UNREAD)
 
     @cached_property
     def missed(self) -> Topic:
-        return self._topic("missed", self.pipeline.slots)
+        return self._topic("missed", self.pipeline.slots, Keeps.UNREAD)
 
     @cached_property
     def migrations(self) -> Topic:
-        return self._topic("migrations", self.pipeline.slots, compacted=True)
+        return self._topic("migrations", self.pipeline.slots, Keeps.LATEST)
 
     @cached_property
     def progress(self) -> Topic:
-        return self._topic("progress", self.pipeline.slots, compacted=True)
+        return self._topic("progress", self.pipeline.slots, Keeps.LATEST)
 
     @cached_property
     def enriched(self) -> Topic:

@@ -37,7 +37,7 @@ SETTINGS: dict[str, object] = {
     "message.max.bytes": 16 * MIB,
     "log.segment.bytes": 128 * MIB,
     # Bounds a forgotten stack's disk: bytes are for one partition.
-    "log.retention.bytes": 4096 * MIB,
+    "log.retention.bytes": 1024 * MIB,
     "log.retention.hours": 168,
     "log.cleaner.dedupe.buffer.size": 32 * MIB,
     # One node is all there is.

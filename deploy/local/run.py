@@ -31,6 +31,7 @@ from deploy.local.stack import Stack
 from dovetail.audit import Audit, audit
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import DovetailError, StackError
+from dovetail.pipeline.check import require_master
 from dovetail.pipeline.load import load_pipeline
 from dovetail.settings import Settings, kafka_options
 from dovetail.stream.topics import admin_of, ensure_topics
@@ -77,6 +78,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     home = Home.of_checkout()
     with Stack(home, report=report) as stack:
         load_catalogue(stack.database_url, report=report)
+        for warning in require_master(pipeline, stack.database_url):
+            report(str(warning))
         settings = Settings(
             stack.bootstrap, stack.database_url, arguments.pipeline, kafka=kafka_options(os.environ)
         )

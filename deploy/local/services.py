@@ -72,7 +72,6 @@ class Services:
                         "DOVETAIL_PORT": str(chosen[name]),
                         # One thread each: more would only fight over the same cores.
                         "OMP_NUM_THREADS": "1",
-                        "NUMBA_CACHE_DIR": str(home.cache / "numba"),
                         "MALLOC_ARENA_MAX": "2",
                         "PYTHONFAULTHANDLER": "1",
                     },

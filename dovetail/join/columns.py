@@ -1,7 +1,8 @@
 """The engine's currency: columns of bytes and keys, on NumPy buffers.
 
 A bytes column is one buffer and the bounds of its values, the layout of Arrow's binary
-arrays, so that both directions are views and not copies.
+arrays. Every array is contiguous and writable: Numba compiles a kernel once more for
+read-only memory, which takes seconds in the middle of the stream.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dovetail.join.memory import copy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -26,7 +27,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values of bytes: value i is `data[bounds[i]:bounds[i + 1]]`."""
+    """Values of bytes: value i is `data[bounds[i]:bounds[i + 1]]`.
+
+    The first bound need not be 0: a slice shares its column's buffer.
+    """
 
     data: Bytes
     bounds: Ints
@@ -37,8 +41,12 @@ class Column:
     def __getitem__(self, index: int) -> bytes:
         return self.data[self.bounds[index] : self.bounds[index + 1]].tobytes()
 
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[i] for i in range(len(self)))
+
     @property
     def nbytes(self) -> int:
+        """Bytes of the values and their bounds; not what else the buffer holds."""
         return int(self.bounds[-1] - self.bounds[0]) + self.bounds.nbytes
 
     def take(self, indices: Ints) -> Column:
@@ -51,7 +59,7 @@ class Column:
     def of(cls, values: Sequence[bytes]) -> Self:
         bounds = np.zeros(len(values) + 1, np.int64)
         np.cumsum([len(value) for value in values], out=bounds[1:])
-        # A bytearray, because Numba compiles every kernel once more for read-only memory.
+        # A bytearray, for bytes would be read-only.
         return cls(np.frombuffer(bytearray().join(values), np.uint8), bounds)
 
     @classmethod
@@ -65,15 +73,18 @@ class Column:
 
     @classmethod
     def concatenate(cls, columns: Sequence[Column]) -> Column:
+        """Put columns after one another; a single one is returned as it is, not copied."""
         if len(columns) == 1:
             return columns[0]
-        parts = [column.data[column.bounds[0] : column.bounds[-1]] for column in columns]
-        shifts = np.cumsum([0] + [len(part) for part in parts])
-        bounds = [
-            column.bounds[:-1] - column.bounds[0] + shift
-            for column, shift in zip(columns, shifts, strict=False)
-        ]
-        return cls(np.concatenate(parts), np.concatenate([*bounds, shifts[-1:]]))
+        parts = [np.empty(0, np.uint8)]
+        bounds = [np.zeros(1, np.int64)]
+        size = 0
+        for column in columns:
+            first, end = int(column.bounds[0]), int(column.bounds[-1])
+            parts.append(column.data[first:end])
+            bounds.append(column.bounds[1:] + (size - first))
+            size += end - first
+        return cls(np.concatenate(parts), np.concatenate(bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,15 @@ class JoinKeys:
 
     def slice(self, first: int, end: int) -> JoinKeys:
         return JoinKeys(self.values[first:end], self.texts.slice(first, end))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[JoinKeys]) -> JoinKeys:
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([np.empty(0, np.int64), *(part.values for part in parts)]),
+            Column.concatenate([part.texts for part in parts]),
+        )
 
 
 @njit(cache=True, nogil=True)

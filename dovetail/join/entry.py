@@ -2,15 +2,15 @@
 
 A lookup's result, a migration's payload and the cache's arena hold the same bytes, so
 that a key moves from the disk phase into the cache by copying, and one splice kernel
-serves both phases.
+serves both phases. Numbers are little-endian.
 
-     0  int64   join key (for text and composite keys: its 64-bit hash)
-     8  int32   size of the entry in bytes, a multiple of 8
-    12  int32   m, the number of master rows; 0 = the key has none
-    16  int32   length of the canonical key; 0 for int keys, whose join key says it all
-    20  int32   touched: set by the cache when the entry answers an event
-    24  int32×m where each row ends, counted from the first row's start
-        …       the canonical key, then the rows, then padding
+     0  int64    join key (for text and composite keys: its 64-bit hash)
+     8  int32    size of the entry in bytes, a multiple of 8
+    12  int32    m, the number of master rows; 0 = the key has none
+    16  int32    length of the canonical key; 0 for int keys, whose join key says it all
+    20  int32    touched: set by the cache when the entry answers an event
+    24  m int32  where each row ends, counted from the first row's start
+        …        the canonical key, then the rows, then padding
 
 A row is encoded for the output already: `,"price":1.5,"vendor":"x"}`, which continues
 the event's own `{…` in place of its closing brace.
@@ -19,16 +19,25 @@ the event's own `{…` in place of its closing brace.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
-from dovetail.join.columns import Bytes, Column, Ints, JoinKeys
+from dovetail.errors import MasterDataError
+from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.memory import copy, load_int32, store_int32, store_int64
 from dovetail.join.table import find, new_table, put
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dovetail.join.columns import Bytes, Ints
+
 HEADER = 24
 KEY, SIZE, ROWS, KEY_LENGTH, TOUCHED = 0, 8, 12, 16, 20
+LARGEST = (1 << 31) - 8
+"""Bytes of the largest entry: its header counts them in an int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,13 @@ class MasterRows:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[MasterRows]) -> MasterRows:
+        return cls(
+            JoinKeys.concatenate([part.keys for part in parts]),
+            Column.concatenate([part.rows for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +78,47 @@ class Entries:
 
     @classmethod
     def of(cls, keys: JoinKeys, master: MasterRows) -> Entries:
-        """One entry for each of the distinct `keys`, with its rows out of `master`.
+        """Make one entry for each of the distinct `keys`, with its rows out of `master`.
 
         Rows whose key was not asked for are left out: a text that merely shares its
         hash with one that was, for example.
         """
-        return cls(
-            *_assemble(
-                keys.values,
-                keys.texts.data,
-                keys.texts.bounds,
-                master.keys.values,
-                master.keys.texts.data,
-                master.keys.texts.bounds,
-                master.rows.data,
-                master.rows.bounds,
-            )
+        owners = _owners(
+            keys.values,
+            keys.texts.data,
+            keys.texts.bounds,
+            master.keys.values,
+            master.keys.texts.data,
+            master.keys.texts.bounds,
         )
+        counts, bounds = _lay_out(owners, keys.texts.bounds, master.rows.bounds)
+        _require_sizes(keys, counts, np.diff(bounds))
+        data = _with_keys(keys.values, keys.texts.data, keys.texts.bounds, counts, bounds)
+        _add_rows(data, bounds, counts, owners, master.rows.data, master.rows.bounds)
+        return cls(data, bounds)
+
+    @classmethod
+    def received(cls, messages: Column) -> Entries:
+        """Take entries out of messages: kernels trust an entry, so one must be whole."""
+        if not _all_whole(messages.data, messages.bounds):
+            raise ValueError("a message does not hold an entry: was it sent by another release?")
+        return cls(messages.data, messages.bounds)
 
 
 def distinct(keys: JoinKeys) -> tuple[Ints, Ints]:
     """Return the positions of each key's first appearance, and each key's rank in them."""
-    return _distinct(keys.values, keys.texts.data, keys.texts.bounds)  # type: ignore[no-any-return]
+    return _distinct(keys.values, keys.texts.data, keys.texts.bounds)
+
+
+def _require_sizes(keys: JoinKeys, counts: Ints, sizes: Ints) -> None:
+    if sizes.max(initial=0) > LARGEST:
+        worst = int(np.argmax(sizes))
+        name = keys.texts[worst].decode() or str(keys.values[worst])
+        raise MasterDataError(
+            f"the {counts[worst]} master rows of join key {name!r} take {sizes[worst]} bytes, and "
+            f"{LARGEST} are the most that can be joined at once: take fewer columns, or remove "
+            f"rows of that key"
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -107,67 +142,79 @@ def _distinct(values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, nogil=True)
-def _assemble(
+def _owners(
     values: Ints,
     texts: Bytes,
     text_bounds: Ints,
-    row_keys: Ints,
+    row_values: Ints,
     row_texts: Bytes,
     row_text_bounds: Ints,
-    rows: Bytes,
-    row_bounds: Ints,
-) -> tuple[Bytes, Ints]:
-    keys = len(values)
-    slots, positions = new_table(keys)
-    for i in range(keys):
+) -> Ints:
+    """For each row the position of its key, or -1."""
+    slots, positions = new_table(len(values))
+    for i in range(len(values)):
         put(slots, positions, values[i], i)
+    owners = np.empty(len(row_values), np.int64)
+    for row in range(len(row_values)):
+        start, end = row_text_bounds[row], row_text_bounds[row + 1]
+        owners[row] = find(
+            slots, positions, row_values[row], texts, text_bounds, row_texts, start, end
+        )
+    return owners
 
-    owner = np.empty(len(row_keys), np.int64)
-    counts = np.zeros(keys, np.int64)
-    sizes = np.zeros(keys, np.int64)
-    for row in range(len(row_keys)):
-        key = find(
-            slots, positions, row_keys[row], texts, text_bounds,
-            row_texts, row_text_bounds[row], row_text_bounds[row + 1],
-        )  # fmt: skip
-        owner[row] = key
-        if key >= 0:
-            counts[key] += 1
-            sizes[key] += row_bounds[row + 1] - row_bounds[row]
 
-    bounds = np.empty(keys + 1, np.int64)
-    bounds[0] = 0
-    for i in range(keys):
-        length = text_bounds[i + 1] - text_bounds[i]
-        size = HEADER + 4 * counts[i] + length + sizes[i]
+@njit(cache=True, nogil=True)
+def _lay_out(owners: Ints, text_bounds: Ints, row_bounds: Ints) -> tuple[Ints, Ints]:
+    """Return each key's number of rows, and the bounds of the entries."""
+    counts = np.zeros(len(text_bounds) - 1, np.int64)
+    sizes = np.zeros(len(text_bounds) - 1, np.int64)
+    for row in range(len(owners)):
+        if owners[row] >= 0:
+            counts[owners[row]] += 1
+            sizes[owners[row]] += row_bounds[row + 1] - row_bounds[row]
+    bounds = np.zeros(len(text_bounds), np.int64)
+    for i in range(len(counts)):
+        text = text_bounds[i + 1] - text_bounds[i]
+        size = HEADER + 4 * counts[i] + text + sizes[i]
         bounds[i + 1] = bounds[i] + (size + 7) // 8 * 8
+    return counts, bounds
 
-    out = np.zeros(bounds[keys], np.uint8)
-    for i in range(keys):
+
+@njit(cache=True, nogil=True)
+def _with_keys(values: Ints, texts: Bytes, text_bounds: Ints, counts: Ints, bounds: Ints) -> Bytes:
+    """Return the entries with their keys and, as yet, without rows."""
+    out = np.zeros(bounds[-1], np.uint8)
+    for i in range(len(values)):
         entry = bounds[i]
         length = text_bounds[i + 1] - text_bounds[i]
         store_int64(out, entry + KEY, values[i])
-        store_int32(out, entry + SIZE, np.int32(bounds[i + 1] - entry))
-        store_int32(out, entry + KEY_LENGTH, np.int32(length))
+        store_int32(out, entry + SIZE, bounds[i + 1] - entry)
+        store_int32(out, entry + KEY_LENGTH, length)
         copy(out, entry + HEADER + 4 * counts[i], texts, text_bounds[i], length)
+    return out
 
+
+@njit(cache=True, nogil=True)
+def _add_rows(
+    out: Bytes, bounds: Ints, counts: Ints, owners: Ints, rows: Bytes, row_bounds: Ints
+) -> None:
     # ROWS counts up while rows are added: it is the next row's place in the list of ends.
-    filled = np.zeros(keys, np.int64)
-    for row in range(len(row_keys)):
-        key = owner[row]
-        if key >= 0:
-            entry = bounds[key]
-            length = text_bounds[key + 1] - text_bounds[key]
-            size = row_bounds[row + 1] - row_bounds[row]
-            start = entry + HEADER + 4 * counts[key] + length + filled[key]
-            copy(out, start, rows, row_bounds[row], size)
-            if size > 0:
-                out[start] = 44  # the row's own opening brace becomes a comma
-            filled[key] += size
-            placed = load_int32(out, entry + ROWS)
-            store_int32(out, entry + HEADER + 4 * np.int64(placed), np.int32(filled[key]))
-            store_int32(out, entry + ROWS, np.int32(placed + 1))
-    return out, bounds
+    filled = np.zeros(len(counts), np.int64)
+    for row in range(len(owners)):
+        key = owners[row]
+        if key < 0:
+            continue
+        entry = bounds[key]
+        size = row_bounds[row + 1] - row_bounds[row]
+        text = load_int32(out, entry + KEY_LENGTH)
+        start = entry + HEADER + 4 * counts[key] + text + filled[key]
+        copy(out, start, rows, row_bounds[row], size)
+        if size > 0:
+            out[start] = 44  # the row's own opening brace becomes a comma
+        filled[key] += size
+        placed = load_int32(out, entry + ROWS)
+        store_int32(out, entry + HEADER + 4 * placed, filled[key])
+        store_int32(out, entry + ROWS, placed + 1)
 
 
 @njit(cache=True, nogil=True)
@@ -176,3 +223,24 @@ def _rows_each(data: Bytes, bounds: Ints) -> Ints:
     for i in range(len(rows)):
         rows[i] = load_int32(data, bounds[i] + ROWS)
     return rows
+
+
+@njit(cache=True, nogil=True)
+def _all_whole(data: Bytes, bounds: Ints) -> bool:
+    for i in range(len(bounds) - 1):
+        entry = bounds[i]
+        size = bounds[i + 1] - entry
+        if size < HEADER or size % 8 or load_int32(data, entry + SIZE) != size:
+            return False
+        rows = load_int32(data, entry + ROWS)
+        text = load_int32(data, entry + KEY_LENGTH)
+        needed = HEADER + 4 * rows + text
+        if rows < 0 or text < 0 or needed > size:
+            return False
+        ended = 0
+        for row in range(rows):
+            end = load_int32(data, entry + HEADER + 4 * row)
+            if end < ended or needed + end > size:
+                return False
+            ended = end
+    return True

@@ -6,10 +6,15 @@ and a node owns slots: adding a node moves some of them, not everything.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
-from dovetail.join.columns import Ints, JoinKeys, SmallInts
+import numpy as np
+from numba import njit
+
 from dovetail.join.keys import hash_int_many, slots_of
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Ints, JoinKeys, SmallInts
 
 
 class Mapper:
@@ -20,16 +25,26 @@ class Mapper:
     def slots(self, keys: JoinKeys) -> SmallInts:
         # A text or composite key is represented by its hash already.
         hashes = hash_int_many(keys.values) if self._int_key else keys.values
-        return slots_of(hashes, self._slots)  # type: ignore[no-any-return]
+        return slots_of(hashes, self._slots)
 
 
 def groups(numbers: SmallInts) -> list[tuple[int, Ints]]:
-    """For each number that occurs, the positions at which it does, in their order."""
-    order = np.argsort(numbers, kind="stable")
-    sorted_numbers = numbers[order]
-    ends = np.flatnonzero(np.diff(sorted_numbers, append=-1)) + 1
-    firsts = np.concatenate(([0], ends[:-1]))
-    return [
-        (int(sorted_numbers[first]), order[first:end])
-        for first, end in zip(firsts.tolist(), ends.tolist(), strict=False)
-    ]
+    """For each number that occurs, from 0 up, the positions at which it does, in their order."""
+    order, ends = _counting_sort(numbers, int(numbers.max(initial=-1)) + 1)
+    parts = np.split(order, ends[:-1])
+    return [(number, part) for number, part in enumerate(parts) if len(part)]
+
+
+@njit(cache=True, nogil=True)
+def _counting_sort(numbers: SmallInts, limit: int) -> tuple[Ints, Ints]:
+    """Return the stable order of the numbers, and where in it each one below the limit ends."""
+    ends = np.zeros(limit + 1, np.int64)
+    for number in numbers:
+        ends[number + 1] += 1
+    for number in range(limit):
+        ends[number + 1] += ends[number]
+    order = np.empty(len(numbers), np.int64)
+    for i in range(len(numbers)):
+        order[ends[numbers[i]]] = i
+        ends[numbers[i]] += 1
+    return order, ends[:limit]

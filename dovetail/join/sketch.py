@@ -7,12 +7,15 @@ buckets times eight, so that what was hot yesterday does not stay so.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from dovetail.join.columns import Flags, Ints
 from dovetail.join.table import home
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Flags, Ints
 
 
 class FrequencySketch:
@@ -20,7 +23,7 @@ class FrequencySketch:
         buckets = 16
         while 2 * buckets <= budget:
             buckets *= 2
-        self._counts: NDArray[np.uint8] = np.zeros(buckets, np.uint8)
+        self._counts: Bytes = np.zeros(buckets, np.uint8)
         self._counted = 0
 
     @property
@@ -33,14 +36,14 @@ class FrequencySketch:
         if self._counted > 8 * len(self._counts):
             self._counts >>= 1
             self._counted = 0
-        return _count(self._counts, keys, times, threshold)  # type: ignore[no-any-return]
+        return _count(self._counts, keys, times, threshold)
 
 
 @njit(cache=True, nogil=True)
-def _count(counts: NDArray[np.uint8], keys: Ints, times: Ints, threshold: int) -> Flags:
+def _count(counts: Bytes, keys: Ints, times: Ints, threshold: int) -> Flags:
     reached = np.empty(len(keys), np.bool_)
     for i in range(len(keys)):
-        bucket = home(counts, keys[i])
+        bucket = home(len(counts), keys[i])
         count = min(np.int64(counts[bucket]) + times[i], 255)
         counts[bucket] = count
         reached[i] = count >= threshold

@@ -3,20 +3,26 @@
 Two passes over a batch: the first counts outputs and their bytes, the second fills one
 buffer of exactly that size. Nothing is parsed and nothing is encoded.
 """
+# Comparisons are spelt out to leave Numba no tuple to compile.
+# ruff: noqa: PLR1714, SIM109
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
-from dovetail.join.columns import Bytes, Column, Ints
+from dovetail.join.columns import Column
 from dovetail.join.entry import HEADER, KEY_LENGTH, ROWS
 from dovetail.join.kinds import JoinKind
 from dovetail.join.memory import copy, load_int32, prefetch
 
-_LEFT, _SEMI, _ANTI = JoinKind.LEFT.code, JoinKind.SEMI.code, JoinKind.ANTI.code
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Ints
+
+_INNER, _LEFT, _SEMI, _ANTI = (kind.code for kind in JoinKind)
 _AHEAD = 8
 
 
@@ -30,28 +36,42 @@ class Spliced:
 
 
 def null_row(names: list[bytes]) -> Bytes:
-    """The row that a left join continues an event with where it has none."""
-    members = b",".join(b"%s:null" % name for name in names)
-    return np.frombuffer(bytearray(b"," + members + b"}"), np.uint8)
+    """Return the row that a left join continues an event with where it has none.
+
+    The names are JSON strings, quotes included.
+    """
+    members = b"".join(b",%s:null" % name for name in names)
+    return np.frombuffer(bytearray(members + b"}"), np.uint8)
 
 
-def splice(
-    kind: JoinKind, events: Column, entries: Bytes, starts: Ints, no_row: Bytes
-) -> Spliced:
-    """Join event i with the entry that starts at `entries[starts[i]]`."""
-    outputs, size, unmatched = _measure(
-        kind.code, events.bounds, entries, starts, len(no_row)
+def splice(kind: JoinKind, events: Column, entries: Bytes, starts: Ints, no_row: Bytes) -> Spliced:
+    """Join event i with the entry that starts at `entries[starts[i]]`.
+
+    An event is a JSON object with at least one member, its join key, and ends with its
+    brace: that is what a row continues.
+    """
+    measured = _measure(kind.code, events.bounds, entries, starts, len(no_row))
+    data, bounds, positions, unmatched = _fill(
+        kind.code, events.data, events.bounds, entries, starts, no_row, measured
     )
-    data, bounds, positions, without = _fill(
-        kind.code, events.data, events.bounds, entries, starts, no_row, outputs, size, unmatched
-    )
-    return Spliced(Column(data, bounds), positions, without)
+    return Spliced(Column(data, bounds), positions, unmatched)
+
+
+@njit(cache=True, nogil=True)
+def _outputs(kind: int, rows: int) -> int:
+    """Return how many outputs an event with so many rows has: the table in kinds.py."""
+    if kind == _INNER:
+        return rows
+    if kind == _LEFT:
+        return max(rows, 1)
+    return int((rows > 0) == (kind == _SEMI))
 
 
 @njit(cache=True, nogil=True)
 def _measure(
     kind: int, bounds: Ints, entries: Bytes, starts: Ints, no_row: int
 ) -> tuple[int, int, int]:
+    """Return the number of outputs, their bytes, and the number of events without one."""
     outputs = 0
     size = 0
     unmatched = 0
@@ -59,23 +79,18 @@ def _measure(
         if i + _AHEAD < len(starts):
             prefetch(entries, starts[i + _AHEAD])
         entry = starts[i]
-        rows = np.int64(load_int32(entries, entry + ROWS))
+        rows = load_int32(entries, entry + ROWS)
         event = bounds[i + 1] - bounds[i]
-        if kind == _SEMI or kind == _ANTI:  # noqa: PLR1714 - Numba has no tuple membership
-            if (rows > 0) == (kind == _SEMI):
-                outputs += 1
-                size += event
-            else:
-                unmatched += 1
-        elif rows > 0:
-            outputs += rows
-            size += rows * (event - 1)
-            size += np.int64(load_int32(entries, entry + HEADER + 4 * (rows - 1)))
-        elif kind == _LEFT:
-            outputs += 1
+        count = _outputs(kind, rows)
+        outputs += count
+        if count == 0:
+            unmatched += 1
+        elif kind == _SEMI or kind == _ANTI:
+            size += event
+        elif rows == 0:
             size += event - 1 + no_row
         else:
-            unmatched += 1
+            size += rows * (event - 1) + load_int32(entries, entry + HEADER + 4 * (rows - 1))
     return outputs, size, unmatched
 
 
@@ -87,13 +102,11 @@ def _fill(
     entries: Bytes,
     starts: Ints,
     no_row: Bytes,
-    outputs: int,
-    size: int,
-    unmatched: int,
+    measured: tuple[int, int, int],
 ) -> tuple[Bytes, Ints, Ints, Ints]:
+    outputs, size, unmatched = measured
     out = np.empty(size, np.uint8)
-    out_bounds = np.empty(outputs + 1, np.int64)
-    out_bounds[0] = 0
+    out_bounds = np.zeros(outputs + 1, np.int64)
     positions = np.empty(outputs, np.int64)
     without = np.empty(unmatched, np.int64)
     at = 0
@@ -101,39 +114,32 @@ def _fill(
     missing = 0
     for i in range(len(starts)):
         entry = starts[i]
-        rows = np.int64(load_int32(entries, entry + ROWS))
         event = bounds[i]
         length = bounds[i + 1] - event
-        if kind == _SEMI or kind == _ANTI:  # noqa: PLR1714
-            if (rows > 0) == (kind == _SEMI):
+        rows = load_int32(entries, entry + ROWS)
+        count = _outputs(kind, rows)
+        if count == 0:
+            without[missing] = i
+            missing += 1
+            continue
+        # What an output continues its event with: the next row, the row of NULLs, or nothing.
+        row = entry + HEADER + 4 * rows + load_int32(entries, entry + KEY_LENGTH)
+        row_start = 0
+        for nth in range(count):
+            if kind == _SEMI or kind == _ANTI:
                 copy(out, at, data, event, length)
                 at += length
-                positions[output] = i
-                output += 1
-                out_bounds[output] = at
-            else:
-                without[missing] = i
-                missing += 1
-        elif rows > 0:
-            first = entry + HEADER + 4 * rows + np.int64(load_int32(entries, entry + KEY_LENGTH))
-            start = 0
-            for row in range(rows):
-                end = np.int64(load_int32(entries, entry + HEADER + 4 * row))
+            elif rows == 0:
                 copy(out, at, data, event, length - 1)
-                copy(out, at + length - 1, entries, first + start, end - start)
-                at += length - 1 + end - start
-                start = end
-                positions[output] = i
-                output += 1
-                out_bounds[output] = at
-        elif kind == _LEFT:
-            copy(out, at, data, event, length - 1)
-            copy(out, at + length - 1, no_row, 0, len(no_row))
-            at += length - 1 + len(no_row)
+                copy(out, at + length - 1, no_row, 0, len(no_row))
+                at += length - 1 + len(no_row)
+            else:
+                row_end = load_int32(entries, entry + HEADER + 4 * nth)
+                copy(out, at, data, event, length - 1)
+                copy(out, at + length - 1, entries, row + row_start, row_end - row_start)
+                at += length - 1 + row_end - row_start
+                row_start = row_end
             positions[output] = i
             output += 1
             out_bounds[output] = at
-        else:
-            without[missing] = i
-            missing += 1
     return out, out_bounds, positions, without

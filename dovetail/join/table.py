@@ -9,10 +9,13 @@ their bytes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numba import njit
 
-from dovetail.join.columns import Bytes, Ints
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Ints
 
 EMPTY = -1
 BYTES_A_SLOT = 16
@@ -29,17 +32,17 @@ def new_table(keys: int) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, nogil=True)
-def home(slots: Ints, key: int) -> int:
-    """Where a key's search starts."""
+def home(capacity: int, key: int) -> int:
+    """Return the slot, out of a power of two, at which the search for a key starts."""
     mixed = np.uint64(key) * _FIBONACCI
     mixed ^= mixed >> np.uint64(32)
-    return np.int64(mixed & np.uint64(len(slots) - 1))  # type: ignore[return-value]
+    return np.int64(mixed & np.uint64(capacity - 1))  # type: ignore[return-value]
 
 
 @njit(cache=True, nogil=True)
 def put(slots: Ints, positions: Ints, key: int, position: int) -> None:
     """Add a key that is known not to be in the table."""
-    at = home(slots, key)
+    at = home(len(slots), key)
     while positions[at] != EMPTY:
         at = (at + 1) & (len(slots) - 1)
     slots[at] = key
@@ -68,7 +71,7 @@ def find(
     end: int,
 ) -> int:
     """Return the position of the key whose text equals `data[start:end]`, or -1."""
-    at = home(slots, key)
+    at = home(len(slots), key)
     while positions[at] != EMPTY:
         position = positions[at]
         if slots[at] == key and same(
@@ -86,7 +89,7 @@ def remove_at(slots: Ints, positions: Ints, at: int) -> None:
     gap = at
     at = (at + 1) & mask
     while positions[at] != EMPTY:
-        start = home(slots, slots[at])
+        start = home(len(slots), slots[at])
         # The key may move back into the gap unless its search starts after it.
         if ((at - start) & mask) >= ((at - gap) & mask):
             slots[gap] = slots[at]

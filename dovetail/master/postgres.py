@@ -7,23 +7,31 @@ stream: what arrives is cut into columns and never touched again.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
-from dovetail.errors import Unavailable
+from dovetail.errors import MasterDataError, Unavailable
 from dovetail.join.keys import SEPARATOR
 from dovetail.master.copy_binary import decode
-from dovetail.pipeline.spec import KeyType
+from dovetail.pipeline.spec import FieldType, KeyType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dovetail.join.columns import JoinKeys
     from dovetail.join.entry import MasterRows
     from dovetail.pipeline.spec import Pipeline
 
-log = logging.getLogger(__name__)
+_CONNECT_SECONDS = 10
+_SESSION = (
+    # Events are UTF-8, whatever the database is encoded in.
+    "SET client_encoding = 'UTF8'",
+    # A row looks the same to every node, whatever the database's user has set.
+    "SET TimeZone = 'UTC'",
+    "SET extra_float_digits = 1",
+)
 
 
 class PostgresMaster:
@@ -31,28 +39,38 @@ class PostgresMaster:
 
     def __init__(self, database_url: str, pipeline: Pipeline) -> None:
         self._url = database_url
-        self._pipeline = pipeline
+        self._table = pipeline.master.table
         self._int_key = pipeline.key_type is KeyType.INT
+        self._lookup = _Lookup(pipeline)
         self._connection: psycopg.Connection | None = None
-        self._text = _Query(pipeline)
 
     def rows_of(self, keys: JoinKeys) -> MasterRows:
-        query = self._text.by_keys(keys)
         try:
-            stream = self._copy(query)
+            stream = self._copy(self._lookup.by_keys(keys))
         except psycopg.OperationalError as error:
             self.close()
             raise Unavailable(f"PostgreSQL cannot be read: {str(error).strip()}") from error
+        except psycopg.Error as error:
+            self.close()
+            raise MasterDataError(
+                f"master table {self._table} cannot be read: {str(error).strip()}; "
+                f"`dovetail check` tells what the pipeline needs of it"
+            ) from error
         return decode(stream, int_key=self._int_key)
 
     def _copy(self, query: sql.Composed) -> bytes:
-        if self._connection is None:
-            self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
-            self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute("SET extra_float_digits = 1")
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(query)
-        with self._connection.cursor() as cursor, cursor.copy(statement) as stream:
+        with self._connected().cursor() as cursor, cursor.copy(statement) as stream:
             return b"".join(stream)
+
+    def _connected(self) -> psycopg.Connection:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
+            )
+            for setting in _SESSION:
+                self._connection.execute(setting)
+        return self._connection
 
     def close(self) -> None:
         if self._connection is not None:
@@ -60,25 +78,25 @@ class PostgresMaster:
             self._connection = None
 
 
-class _Query:
-    """The SELECT behind a lookup, for the pipeline's kind of key."""
+class _Lookup:
+    """The SELECT of (join key, row) behind a lookup, for the pipeline's kind of key."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._key_type = pipeline.key_type
-        self._event_types = [pipeline.source.fields[name].type for name in pipeline.key]
+        self._part_types = [pipeline.source.fields[name].type for name in pipeline.key]
         self._columns = [sql.Identifier("r", column) for column in pipeline.master.key]
-        self._table = sql.Identifier(*pipeline.master.table.split("."))
+        table = sql.Identifier(*(part for part in pipeline.master.relation if part))
         if pipeline.join.takes_columns:
             members = sql.SQL(", ").join(
                 sql.SQL("r.{} AS {}").format(sql.Identifier(column), sql.Identifier(name))
                 for column, name in pipeline.master.columns.items()
             )
             row = sql.SQL("(SELECT row_to_json(x)::text FROM (SELECT {}) x)").format(members)
-            self._head = sql.SQL("SELECT {}, {} FROM {} r").format(self._key(), row, self._table)
+            self._select = sql.SQL("SELECT {}, {} FROM {} r").format(self._key(), row, table)
         else:
             # Semi and anti joins ask only whether there is a row.
-            self._head = sql.SQL("SELECT DISTINCT {}, ''::text FROM {} r").format(
-                self._key(), self._table
+            self._select = sql.SQL("SELECT DISTINCT {}, ''::text FROM {} r").format(
+                self._key(), table
             )
 
     def _key(self) -> sql.Composable:
@@ -88,29 +106,38 @@ class _Query:
         return sql.SQL(f" || chr({SEPARATOR}) || ").join(parts)
 
     def by_keys(self, keys: JoinKeys) -> sql.Composed:
-        if self._key_type is KeyType.INT:
-            wanted = sql.Literal("{%s}" % ",".join(map(str, keys.values.tolist())))
-            return sql.SQL("{} WHERE {} = ANY ({}::bigint[])").format(
-                self._head, self._columns[0], wanted
+        arrays = list(self._arrays(keys))
+        if len(arrays) == 1:
+            # By ANY and not by a join: an index scan, however many keys there are.
+            return sql.SQL("{} WHERE {} = ANY ({})").format(
+                self._select, self._columns[0], arrays[0]
             )
-        texts = [keys.texts[i].decode() for i in range(len(keys))]
-        if self._key_type is KeyType.TEXT:
-            return sql.SQL("{} WHERE {} = ANY ({}::text[])").format(
-                self._head, self._columns[0], sql.Literal(texts)
-            )
-        parts = list(zip(*(text.split(chr(SEPARATOR)) for text in texts), strict=True))
-        arrays = [
-            sql.SQL("{}::bigint[]" if kind == "int" else "{}::text[]").format(
-                sql.Literal(list(map(int, part)) if kind == "int" else list(part))
-            )
-            for kind, part in zip(self._event_types, parts, strict=True)
-        ]
-        names = [sql.Identifier(f"k{i}") for i in range(len(parts))]
+        names = [sql.Identifier("k", f"k{i}") for i in range(len(arrays))]
         equal = sql.SQL(" AND ").join(
-            sql.SQL("{} = k.{}").format(column, name)
+            sql.SQL("{} = {}").format(column, name)
             for column, name in zip(self._columns, names, strict=True)
         )
         return sql.SQL("{} JOIN unnest({}) AS k ({}) ON {}").format(
-            self._head, sql.SQL(", ").join(arrays), sql.SQL(", ").join(names), equal
+            self._select,
+            sql.SQL(", ").join(arrays),
+            sql.SQL(", ").join(sql.Identifier(f"k{i}") for i in range(len(arrays))),
+            equal,
         )
 
+    def _arrays(self, keys: JoinKeys) -> Iterator[sql.Composed]:
+        """An array for each part of the key, as long as there are keys."""
+        if self._key_type is KeyType.INT:
+            yield _array(FieldType.INT, keys.values.tolist())
+            return
+        cuts = len(self._part_types) - 1
+        texts = [keys.texts[i].decode().split(chr(SEPARATOR), cuts) for i in range(len(keys))]
+        for part, kind in enumerate(self._part_types):
+            yield _array(kind, [text[part] for text in texts])
+
+
+def _array(kind: FieldType, values: list[int] | list[str]) -> sql.Composed:
+    if kind is FieldType.INT:
+        # Written here, because psycopg would adapt every number by itself.
+        listed = ",".join(map(str, values))
+        return sql.SQL("{}::bigint[]").format(sql.Literal(f"{{{listed}}}"))
+    return sql.SQL("{}::text[]").format(sql.Literal(values))

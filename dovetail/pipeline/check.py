@@ -61,6 +61,15 @@ def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
     return 0
 
 
+def require_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
+    """Raise MasterDataError unless the pipeline can run on its master table; else its warnings."""
+    findings = check_master(pipeline, database_url)
+    errors = [finding.text for finding in findings if finding.level is Level.ERROR]
+    if errors:
+        raise MasterDataError("\n".join(errors))
+    return [finding for finding in findings if finding.level is Level.WARNING]
+
+
 def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
     """Return everything worth knowing about the pipeline's master table, errors first."""
     with _connect(database_url) as connection:

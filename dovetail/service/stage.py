@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dovetail.errors import DovetailError
+from dovetail.errors import ConfigError, DovetailError, MasterDataError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.heartbeat import Heart
@@ -70,8 +70,13 @@ def run_stage(
         stage = StageService(service, pipeline.name, settings, loop, handler, metrics)
     except DovetailError as error:
         print(f"{service}: {error}", file=sys.stderr)
-        return 2
+        return exit_code(error)
     return stage.run()
+
+
+def exit_code(error: DovetailError) -> int:
+    """2 where only a change by the user helps, 1 where another try may."""
+    return 2 if isinstance(error, ConfigError | MasterDataError) else 1
 
 
 class StageService:

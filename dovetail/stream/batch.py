@@ -3,7 +3,7 @@
 The Arrow record batch inside the envelope (proto/…/batch.proto) has these columns:
 
     key        int64         the join key, or the 64-bit hash of `text`
-    text       large_binary  the canonical key; left out for int keys
+    text       large_binary  the canonical key; left out where all are empty, as of int keys
     event      large_binary  the event's own bytes, `{…}`, trimmed
     partition  int32         } with the source topic: the event's identity
     offset     int64         }
@@ -47,9 +47,7 @@ class EventBatch:
     @property
     def nbytes(self) -> int:
         fixed = self.keys.values.nbytes + self.offsets.nbytes + self.timestamps.nbytes
-        return (
-            fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
-        )
+        return fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
 
     def take(self, indices: Ints) -> EventBatch:
         return EventBatch(
@@ -81,13 +79,11 @@ class EventBatch:
 
     @classmethod
     def concatenate(cls, batches: Sequence[EventBatch]) -> EventBatch:
+        """Put batches after one another; at least one, which is returned as it is if alone."""
         if len(batches) == 1:
             return batches[0]
         return cls(
-            JoinKeys(
-                np.concatenate([batch.keys.values for batch in batches]),
-                Column.concatenate([batch.keys.texts for batch in batches]),
-            ),
+            JoinKeys.concatenate([batch.keys for batch in batches]),
             Column.concatenate([batch.events for batch in batches]),
             np.concatenate([batch.partitions for batch in batches]),
             np.concatenate([batch.offsets for batch in batches]),
@@ -102,7 +98,7 @@ class EventBatch:
             "offset": pa.array(self.offsets),
             "timestamp": pa.array(self.timestamps),
         }
-        if self.keys.texts.bounds[-1] > 0:
+        if self.keys.texts.bounds[-1] > self.keys.texts.bounds[0]:
             columns["text"] = _to_arrow(self.keys.texts)
         record_batch = pa.record_batch(columns)
         sink = pa.BufferOutputStream()
@@ -135,23 +131,23 @@ def _to_arrow(column: Column) -> pa.Array:
     first = column.bounds[0]
     bounds = column.bounds - first if first else column.bounds
     data = column.data[first : column.bounds[-1]]
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
 
 
 def _from_arrow(array: Any) -> Column:
-    # Copies, because Arrow's memory is read-only and Numba would compile every kernel
-    # once more for it.
+    # Copies, because Arrow's memory is read-only and kernels want it writable (columns.py).
     _, bounds, data = array.buffers()
-    return Column(_writable(data, np.uint8), _writable(bounds, np.int64)[: len(array) + 1])
-
-
-def _writable(buffer: Any, kind: type) -> Any:
-    return np.empty(0, kind) if buffer is None else np.frombuffer(buffer, kind).copy()
+    if len(array) == 0:  # Arrow may leave out even the first bound
+        return Column.empty_values(0)
+    return Column(
+        np.frombuffer(data, np.uint8).copy(),
+        np.frombuffer(bounds, np.int64, len(array) + 1).copy(),
+    )
 
 
 def batches_of(records: Records) -> list[tuple[int, EventBatch]]:
-    """The batches in these messages, each with the partition it came from."""
+    """Return the batches in these messages, each with the partition it came from."""
     return [
         (int(partition), EventBatch.from_message(records.value(row) or b""))
         for row, partition in enumerate(records.partitions)

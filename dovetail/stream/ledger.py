@@ -10,6 +10,7 @@ anyone with access to the broker can add them up.
 from __future__ import annotations
 
 from collections import Counter
+
 IN = "in"
 CLEAN = "clean"
 MAPPED = "mapped"
@@ -45,19 +46,21 @@ class Ledger:
         self._committed[partition] = parse(text)
 
     def close(self, partition: int) -> None:
+        """Give a partition up; what it has in the step under way is another's to count."""
         self._committed.pop(partition, None)
+        self._step.pop(partition, None)
 
     def add(self, partition: int, outcome: str, events: int) -> None:
         if events:
             self._step.setdefault(partition, Counter())[outcome] += int(events)
 
     def text(self, partition: int) -> str:
-        """What to commit beside the partition's offset: all before, and this step."""
+        """Return what to commit beside the partition's offset: all before, and this step."""
         counts = self._committed.get(partition, Counter()) + self._step.get(partition, Counter())
         return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
     def commit(self) -> Counter[str]:
-        """The step is committed: return its counts over all partitions."""
+        """Count the step as committed; return its counts over all partitions."""
         total: Counter[str] = Counter()
         for partition, counts in self._step.items():
             self._committed.setdefault(partition, Counter()).update(counts)
@@ -66,10 +69,11 @@ class Ledger:
         return total
 
     def abort(self) -> None:
-        """The step did not happen."""
+        """Forget the step: it did not happen."""
         self._step.clear()
 
     def total(self) -> Counter[str]:
+        """Return the committed counts of all partitions held."""
         total: Counter[str] = Counter()
         for counts in self._committed.values():
             total.update(counts)
@@ -77,6 +81,6 @@ class Ledger:
 
 
 def parse(text: str) -> Counter[str]:
+    """Read what `Ledger.text` wrote; an offset committed by someone else has no text."""
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return Counter({name: int(count) for name, count in pairs})
-

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numba import njit
 
-from dovetail.join.columns import Bytes, Column, Ints, SmallInts
+from dovetail.join.columns import Column
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Ints, SmallInts
 
 ORIGIN = b"origin"
 """`topic/partition/offset` of the source record: the event's identity."""
@@ -16,11 +21,11 @@ REASON = b"reason"
 DETAIL = b"detail"
 """A dead letter's defect in words."""
 
-_MOST_DIGITS = 32  # of a partition, a slash and an offset
+_MOST_BYTES = 10 + 1 + 19  # of a partition, a slash and an offset
 
 
 def origins(topic: str, partitions: SmallInts, offsets: Ints) -> Column:
-    """The identities of these source records, as text."""
+    """Return the identities of these source records, as text."""
     prefix = np.frombuffer(f"{topic}/".encode(), np.uint8)
     return Column(*_origins(prefix, partitions, offsets))
 
@@ -41,14 +46,14 @@ def _write(number: int, out: Bytes, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _origins(prefix: Bytes, partitions: SmallInts, offsets: Ints) -> tuple[Bytes, Ints]:
-    out = np.empty(len(offsets) * (len(prefix) + _MOST_DIGITS), np.uint8)
+    out = np.empty(len(offsets) * (len(prefix) + _MOST_BYTES), np.uint8)
     bounds = np.empty(len(offsets) + 1, np.int64)
     at = 0
     for i in range(len(offsets)):
         bounds[i] = at
         for j in range(len(prefix)):
             out[at + j] = prefix[j]
-        at = _write(np.int64(partitions[i]), out, at + len(prefix))
+        at = _write(partitions[i], out, at + len(prefix))
         out[at] = 47  # a slash
         at = _write(offsets[i], out, at + 1)
     bounds[len(offsets)] = at

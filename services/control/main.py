@@ -7,6 +7,7 @@ import uvicorn
 from dovetail.errors import DovetailError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
+from dovetail.service.stage import exit_code
 from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import CONTROL, Topology
@@ -23,7 +24,7 @@ def main() -> int:
         ensure_topics(settings, topology.topics())
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)
-        return 2
+        return exit_code(error)
     app = create_app(pipeline, Monitor(settings, topology))
     uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
     return 0

@@ -12,8 +12,10 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from dovetail.audit import Audit, audit
 from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail.errors import Unavailable
 from dovetail.stream.topics import admin_of
 from dovetail.topology import STATS_TOPIC
+from services.control.purge import purge
 
 if TYPE_CHECKING:
     from dovetail.settings import Settings
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 SILENT_S = 5.0
 """A service not heard of for so long counts as gone."""
 _AUDIT_EVERY_S = 1.0
+_PURGE_EVERY_S = 30.0
 _SMOOTHING = 0.3
 
 
@@ -108,16 +111,21 @@ class Monitor:
         consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
         admin = admin_of(self._settings)
         audited = 0.0
+        purged = time.monotonic()
         while not self._stop.is_set():
             for message in consumer.consume(100, 0.2):
                 if message.error() is None:
                     self._hear(Heartbeat.FromString(message.value() or b""))
-            if time.monotonic() - audited >= _AUDIT_EVERY_S:
-                try:
+            now = time.monotonic()
+            try:
+                if now - audited >= _AUDIT_EVERY_S:
                     self._audit = audit(admin, self._topology)
-                except KafkaException as error:
-                    log.warning("ledgers not read", extra={"reason": str(error)})
-                audited = time.monotonic()
+                    audited = now
+                if now - purged >= _PURGE_EVERY_S:
+                    purge(admin, self._topology)
+                    purged = now
+            except (KafkaException, Unavailable) as error:
+                log.warning("the broker does not answer", extra={"reason": str(error)})
         consumer.close()
 
     def _hear(self, beat: Heartbeat) -> None:

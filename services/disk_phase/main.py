@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dovetail.master.postgres import PostgresMaster
+from dovetail.pipeline.check import require_master
 from dovetail.service.stage import Context, run_stage
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.handler import DiskHandler
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> Handler:
     pipeline = context.pipeline
+    require_master(pipeline, context.settings.database_url)
     return DiskHandler(
         pipeline,
         context.topology,

@@ -78,8 +78,9 @@ ESCAPES = [
 ]
 
 
-# Sequences at every border of Unicode's table 3-7, and just beyond it.
+# Raw bytes at every border of what a string may hold (Unicode's table 3-7), and just beyond it.
 SEQUENCES = [
+    *(b"\x00", b"\n", b"\x1f", b"\x20"),
     *(b"\x7f", b"\x80", b"\xbf", b"\xc1\xbf", b"\xc2\x80", b"\xc2\x7f", b"\xc2\xc0", b"\xdf\xbf"),
     *(b"\xe0\x9f\xbf", b"\xe0\xa0\x80", b"\xe1\x80\x80", b"\xec\xbf\xbf", b"\xed\x9f\xbf"),
     *(b"\xed\xa0\x80", b"\xee\x80\x80", b"\xef\xbf\xbf", b"\xef\xbf", b"\xe1\x80\xc0"),
@@ -253,7 +254,9 @@ def test_the_paths_agree_on_every_end_of_an_event_and_of_the_buffer():
     for schema in SCHEMAS:
         for end in range(len(whole) + 1):
             assert_paths_agree([whole[:end]], schema)
-            assert_paths_agree([whole[:end], whole], schema)
+            # Neighbours that would go on where the event breaks off.
+            assert_paths_agree([whole[:end], b"0000"], schema)
+            assert_paths_agree([whole[:end], whole[end:]], schema)
 
 
 @settings(max_examples=600, deadline=None)

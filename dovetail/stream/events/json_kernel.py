@@ -20,9 +20,8 @@ bytes are loaded at once. No load goes beyond `limit`, the end of the batch's bu
 vouches for the bounds. All functions of the kernel stand in this file, because Numba's cache looks
 at no other file to see whether it is stale.
 """
-# A grammar is branches and returns, and every state of it is an argument; and Numba turns two
-# comparisons into two jumps, but a tuple or a set into a loop.
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0917, PLR1714, SIM109
+# A grammar is branches and returns; comparisons are spelt out to leave Numba no tuple to compile.
+# ruff: noqa: C901, PLR0911, PLR0912, PLR1714, SIM109
 
 from __future__ import annotations
 

@@ -1,0 +1,126 @@
+"""The baseline: what a competent engineer writes in an afternoon, at its best.
+
+    python -m bench.lru_script FROM TO STARTS WARM EVENTS [LRU_ROWS]
+
+One process: consume 5,000 events, parse them, look in an LRU of rows, ask PostgreSQL for all
+missing keys at once, merge, encode, produce one message an event. At least once, which costs it
+less than transactions would: offsets are committed every 50,000 events, after a flush. It checks
+of an event only what it needs, and writes nothing for events without a master row.
+
+It reads from STARTS on (offsets by partition, as JSON), WARM events first to fill the LRU, then
+EVENTS whose time counts. In between it says `warm`, in the end one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from itertools import islice
+from typing import Any
+
+import orjson
+import psycopg
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from dovetail.settings import Settings
+
+BATCH = 5_000
+COMMIT_EVERY = 50_000
+LRU_ROWS = 60_000
+COLUMNS = ("name", "category", "vendor", "price", "weight", "active", "listed_on", "updated_at")
+# As float8, because orjson writes that itself, but not a Decimal.
+QUERY = (
+    "SELECT product_id, name, category, vendor, price::float8, weight, active, listed_on, "
+    "updated_at FROM products WHERE product_id = ANY(%s)"
+)
+Row = dict[str, Any]
+
+
+class Script:
+    def __init__(self, settings: Settings, source: str, target: str, lru_rows: int) -> None:
+        self._target = target
+        self._lru_rows = lru_rows
+        self._rows: dict[int, Row | None] = {}  # in the order of use: the first is the oldest
+        self.hits = self.joined = self.done = 0
+        self.consumer = Consumer(
+            settings.client({"group.id": "bench.baseline", "enable.auto.commit": False})
+        )
+        self.producer = Producer(
+            settings.client(
+                {
+                    "enable.idempotence": True,
+                    "linger.ms": 5,
+                    "batch.size": 1 << 20,
+                    "queue.buffering.max.messages": 500_000,
+                }
+            )
+        )
+        self.database = psycopg.connect(settings.database_url, autocommit=True)
+
+    def run(self, events: int) -> None:
+        end = self.done + events
+        uncommitted = 0
+        while self.done < end:
+            messages = self.consumer.consume(min(BATCH, end - self.done), 1.0)
+            self.done += len(messages)
+            self._enrich([message.value() for message in messages if message.error() is None])
+            uncommitted += len(messages)
+            if uncommitted >= COMMIT_EVERY or self.done == end:
+                self.producer.flush()
+                self.consumer.commit(asynchronous=True)
+                uncommitted = 0
+
+    def _enrich(self, values: list[bytes | None]) -> None:
+        rows, produce, target = self._rows, self.producer.produce, self._target
+        events = []
+        for value in values:
+            try:
+                event = orjson.loads(value)
+                events.append((event["product_id"] + 0, event))
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue
+        missing = {key for key, _ in events if key not in rows}
+        self.hits += sum(key not in missing for key, _ in events)
+        if missing:
+            rows.update(dict.fromkeys(missing))  # those without a row are remembered, too
+            for row in self.database.execute(QUERY, (list(missing),), binary=True):
+                rows[row[0]] = dict(zip(COLUMNS, row[1:], strict=True))
+        for key, event in events:
+            rows[key] = row = rows.pop(key)
+            if row is not None:
+                event.update(row)
+                produce(target, orjson.dumps(event))
+                self.joined += 1
+        self.producer.poll(0)
+        for key in list(islice(rows, max(0, len(rows) - self._lru_rows))):
+            del rows[key]
+
+
+def main() -> int:
+    source, target, starts, warm, events, *lru_rows = sys.argv[1:]
+    script = Script(
+        Settings.from_environment(), source, target, int(lru_rows[0]) if lru_rows else LRU_ROWS
+    )
+    script.consumer.assign(
+        [TopicPartition(source, number, at) for number, at in enumerate(json.loads(starts))]
+    )
+    script.run(int(warm))
+    print("warm", flush=True)
+    hits, joined, begun, used = script.hits, script.joined, time.monotonic(), time.process_time()
+    script.run(int(events))
+    seconds = time.monotonic() - begun
+    result = {
+        "events_per_s": int(events) / seconds,
+        "seconds": seconds,
+        "cpu_s": time.process_time() - used,
+        "hit_rate": (script.hits - hits) / int(events),
+        "joined": script.joined - joined,
+    }
+    print(json.dumps(result), flush=True)
+    script.consumer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

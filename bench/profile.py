@@ -1,0 +1,82 @@
+"""Where a running service spends its time.
+
+    python -m bench.profile SERVICE SECONDS [--home FOLDER]
+
+SERVICE is a name as in the home's run/<name>.pid: ingest, mapper, cache_phase-0, … Samples with
+py-spy, C frames included, threads that wait excluded; needs the right to trace the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from bench.measure import running
+from deploy.local.home import Home
+
+SHOWN = 25
+
+
+def pid_of(service: str, homes: list[Home]) -> int:
+    alive = {
+        name: pid for home in homes for name, pid in running(home).items() if psutil.pid_exists(pid)
+    }
+    if service not in alive:
+        sys.exit(f"{service} does not run; there is: {', '.join(sorted(alive)) or 'nothing'}")
+    return alive[service]
+
+
+def record(pid: int, seconds: int) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "raw"
+        py_spy = Path(sys.executable).with_name("py-spy")
+        command = [py_spy, "record", "--pid", str(pid), "--duration", str(seconds)]
+        options = ["--format", "raw", "--native", "--rate", "200", "--output", raw]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=seconds + 60, check=False
+        )
+        if done.returncode or not raw.exists():
+            sys.exit(f"py-spy failed ({done.returncode}): {done.stderr.strip()}")
+        return raw.read_text()
+
+
+def tell(raw: str) -> None:
+    self_time: Counter[str] = Counter()
+    total_time: Counter[str] = Counter()
+    samples = 0
+    for line in raw.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = stack.split(";")
+        samples += int(count)
+        self_time[frames[-1]] += int(count)
+        for frame in set(frames):  # a recursive function counts once
+            total_time[frame] += int(count)
+    print(f"{samples} samples of threads at work")
+    for title, counts in (("self", self_time), ("total", total_time)):
+        print(f"\n{'%':>6}  by {title} time")
+        for frame, count in counts.most_common(SHOWN):
+            print(f"{count / samples:6.1%}  {frame}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("service")
+    parser.add_argument("seconds", type=int, nargs="?", default=10)
+    parser.add_argument("--home", type=Path, help="default: the benchmark's stack, else the main")
+    asked = parser.parse_args()
+    usual = Home.of_checkout()
+    homes = [Home(asked.home.resolve())] if asked.home else [usual, Home(usual.folder / "bench")]
+    raw = record(pid_of(asked.service, homes), asked.seconds)
+    if not raw.strip():
+        sys.exit(f"{asked.service} did no work in {asked.seconds} s")
+    tell(raw)
+
+
+if __name__ == "__main__":
+    main()

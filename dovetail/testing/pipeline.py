@@ -1,0 +1,220 @@
+"""A whole pipeline under test: real services as processes, a real Kafka, a real PostgreSQL.
+
+    with RunningPipeline(home, bootstrap, database_url, spec) as pipeline:
+        pipeline.send(events)
+        pipeline.drain()
+        assert pipeline.verdict().equal
+
+Use it from the main thread: it starts processes (see `deploy.local.processes.guarded`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+from confluent_kafka import Producer
+
+from deploy.local.files import last_lines
+from deploy.local.ports import Ports
+from deploy.local.processes import reap_leftovers
+from deploy.local.services import Services
+from dovetail.audit import Audit, audit
+from dovetail.errors import StackError, Unavailable
+from dovetail.pipeline.load import load_pipeline
+from dovetail.settings import Settings
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topology
+from dovetail.verify import Verdict, headers_of, read_all, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from confluent_kafka import Message
+
+    from deploy.local.home import Home
+    from deploy.local.services import Service
+    from dovetail.topology import Topic
+
+_STUCK_S = 60.0
+"""Without any movement for so long, waiting is given up."""
+_LOOK_EVERY_S = 0.2
+
+
+class RunningPipeline:
+    """Starts every service on entry, and on leaving ends whatever still runs."""
+
+    def __init__(
+        self,
+        home: Home,
+        bootstrap: str,
+        database_url: str,
+        spec: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`spec` is a pipeline file's content; `environment` is the services' alone."""
+        self._home = home
+        self._file = home.run / "pipeline.yaml"
+        self._file.write_text(yaml.safe_dump(dict(spec), allow_unicode=True, sort_keys=False))
+        self.spec = load_pipeline(self._file, {})
+        self.topology = Topology(self.spec)
+        self.settings = Settings(bootstrap, database_url, self._file)
+        self.reports: list[str] = []
+        """What the supervisor had to say."""
+        self._admin = admin_of(self.settings)
+        self._producer = Producer(self.settings.client({"linger.ms": 5}))
+        self._partitions = cycle(range(self.topology.source.partitions))
+        self._services = Services(
+            home,
+            self.spec,
+            self._file,
+            {"KAFKA_BOOTSTRAP": bootstrap, "DATABASE_URL": database_url, **(environment or {})},
+            Ports(home, {}, {}),
+            self.reports.append,
+        )
+
+    def __enter__(self) -> Self:
+        reap_leftovers(self._home)
+        ensure_topics(self.settings, self.topology.topics())
+        try:
+            self._services.start()
+            self._services.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._services.stop()
+
+    # --- events in, outputs out
+
+    def send(self, events: Iterable[bytes | None]) -> None:
+        """Send events, to each source partition in turn; return when Kafka has them all."""
+        failures: list[str] = []
+
+        def delivered(error: object, _: Message) -> None:
+            if error is not None:
+                failures.append(str(error))
+
+        for event in events:
+            self._producer.produce(
+                self.topology.source.name,
+                event,
+                partition=next(self._partitions),
+                on_delivery=delivered,
+            )
+            self._producer.poll(0)
+        if self._producer.flush(30) or failures:
+            raise Unavailable(f"events were not sent: {failures[:3] or 'no answer within 30 s'}")
+
+    def messages(self, topic: Topic) -> Iterator[tuple[dict[str, str], bytes | None]]:
+        """Give the headers and the value of every committed message of a topic."""
+        for message in read_all(self.settings, topic):
+            yield headers_of(message), message.value()
+
+    def audit(self) -> Audit:
+        return audit(self._admin, self.topology)
+
+    def verdict(self) -> Verdict:
+        """Compare with SQL; the pipeline has to be drained."""
+        return verify(self.settings, self.spec, self.topology)
+
+    def drain(self) -> Audit:
+        """Wait until everything sent is answered; a sum that is off ends the wait at once."""
+        return self.wait_until(lambda seen: seen.drained or seen.off, "all is answered")
+
+    # --- processes
+
+    def wait_until(self, satisfied: Callable[[Audit], bool], what: str) -> Audit:
+        """Watch the services until the audit is as wanted, for as long as anything moves."""
+        moved, before = time.monotonic(), None
+        while not satisfied(seen := self.audit()):
+            now = time.monotonic()
+            if (seen.stages, seen.waiting) != before:
+                moved, before = now, (seen.stages, seen.waiting)
+            elif now - moved > _STUCK_S:
+                raise StackError(self._why_stuck(seen, what))
+            self.pause(_LOOK_EVERY_S)
+        return seen
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, and start again whatever ends meanwhile."""
+        end = time.monotonic() + seconds
+        while True:
+            self._services.watch()
+            rest = end - time.monotonic()
+            if rest <= 0:
+                return
+            time.sleep(min(rest, _LOOK_EVERY_S))
+
+    def kill(self, name: str) -> int:
+        """End a service by SIGKILL, which it can neither see nor delay; return its pid.
+
+        It is dead on return, and starts again with the next `pause` or wait.
+        """
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        while self._service(name).process.exit_code() is None:
+            time.sleep(0.01)
+        return pid
+
+    def wait_until_ready(self) -> None:
+        self._services.wait_until_ready()
+
+    def pid(self, name: str) -> int:
+        pid = self._service(name).process.pid
+        if pid is None:
+            raise StackError(f"{name} has not been started")
+        return pid
+
+    def pids(self) -> dict[str, int]:
+        return {service.name: self.pid(service.name) for service in self._services.all}
+
+    def not_ready_because(self, name: str) -> str:
+        """Ask a service's /ready for its reason; empty if it is ready."""
+        try:
+            with urllib.request.urlopen(f"{self._service(name).url}/ready", timeout=5):  # noqa: S310 - our own
+                return ""
+        except urllib.error.HTTPError as answer:
+            return str(json.load(answer)["reason"])
+        except OSError as error:
+            return f"it does not answer: {error}"
+
+    def _service(self, name: str) -> Service:
+        for service in self._services.all:
+            if service.name == name:
+                return service
+        known = ", ".join(service.name for service in self._services.all)
+        raise StackError(f"no service is called {name}; there are {known}")
+
+    def _why_stuck(self, seen: Audit, what: str) -> str:
+        """Name the stage that has events in front of it, and let its logs speak."""
+        stage = max(seen.backlogs, key=lambda service: seen.backlogs[service])
+        accused = [service for service in self._services.all if service.name.startswith(stage)]
+        logs = "\n".join(
+            f"{service.name} ({self.not_ready_because(service.name) or 'ready'}), the end of "
+            f"{service.process.log}:\n{last_lines(service.process.log)}"
+            for service in accused
+        )
+        return (
+            f"waiting until {what}, but nothing has moved for {_STUCK_S:.0f} s; in front of "
+            f"{stage} are {seen.backlogs[stage]:,} events. {seen.equation()}\n{logs}"
+        )

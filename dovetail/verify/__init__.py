@@ -1,0 +1,16 @@
+"""The oracle: what SQL makes of the same events, compared with what the pipeline gave out.
+
+1. Read every event of the source topic and judge it with Python's own json module (`judge`).
+2. Copy the good ones into PostgreSQL; the pipeline's join is one statement there (`join`).
+3. Copy every output beside them, each with the identity of its event (`copying`, `reading`).
+4. Let SQL subtract one multiset from the other; the same for `unmatched`. Dead letters are
+   compared by bytes (`oracle`).
+
+Nothing here shares code with the pipeline's decoder, cache, lookups or splice.
+"""
+
+from dovetail.verify.judge import Judge
+from dovetail.verify.oracle import Verdict, verify
+from dovetail.verify.reading import Ends, ends_of, headers_of, read_all
+
+__all__ = ["Ends", "Judge", "Verdict", "ends_of", "headers_of", "read_all", "verify"]
