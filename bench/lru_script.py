@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class Script:
-    def __init__(self, settings: Settings, source: str, target: str, lru_rows: int) -> None:
+    def __init__(self, settings: Settings, target: str, lru_rows: int) -> None:
         self._target = target
         self._lru_rows = lru_rows
         self._rows: dict[int, Row | None] = {}  # in the order of use: the first is the oldest
@@ -76,7 +76,7 @@ class Script:
         events = []
         for value in values:
             try:
-                event = orjson.loads(value)
+                event = orjson.loads(value or b"")
                 events.append((event["product_id"] + 0, event))
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 continue
@@ -84,8 +84,8 @@ class Script:
         self.hits += sum(key not in missing for key, _ in events)
         if missing:
             rows.update(dict.fromkeys(missing))  # those without a row are remembered, too
-            for row in self.database.execute(QUERY, (list(missing),), binary=True):
-                rows[row[0]] = dict(zip(COLUMNS, row[1:], strict=True))
+            for found in self.database.execute(QUERY, (list(missing),), binary=True):
+                rows[found[0]] = dict(zip(COLUMNS, found[1:], strict=True))
         for key, event in events:
             rows[key] = row = rows.pop(key)
             if row is not None:
@@ -99,9 +99,7 @@ class Script:
 
 def main() -> int:
     source, target, starts, warm, events, *lru_rows = sys.argv[1:]
-    script = Script(
-        Settings.from_environment(), source, target, int(lru_rows[0]) if lru_rows else LRU_ROWS
-    )
+    script = Script(Settings.from_environment(), target, int(lru_rows[0]) if lru_rows else LRU_ROWS)
     script.consumer.assign(
         [TopicPartition(source, number, at) for number, at in enumerate(json.loads(starts))]
     )

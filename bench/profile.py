@@ -35,9 +35,9 @@ def pid_of(service: str, homes: list[Home]) -> int:
 def record(pid: int, seconds: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "raw"
-        py_spy = Path(sys.executable).with_name("py-spy")
+        py_spy = str(Path(sys.executable).with_name("py-spy"))
         command = [py_spy, "record", "--pid", str(pid), "--duration", str(seconds)]
-        options = ["--format", "raw", "--native", "--rate", "200", "--output", raw]
+        options = ["--format", "raw", "--native", "--rate", "200", "--output", str(raw)]
         done = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=seconds + 60, check=False
         )
@@ -60,8 +60,8 @@ def tell(raw: str) -> None:
     print(f"{samples} samples of threads at work")
     for title, counts in (("self", self_time), ("total", total_time)):
         print(f"\n{'%':>6}  by {title} time")
-        for frame, count in counts.most_common(SHOWN):
-            print(f"{count / samples:6.1%}  {frame}")
+        for frame, times in counts.most_common(SHOWN):
+            print(f"{times / samples:6.1%}  {frame}")
 
 
 def main() -> None:

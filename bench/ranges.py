@@ -30,7 +30,8 @@ def group_at(settings: Settings, topic: str, starts: list[int]) -> str:
     group = f"bench.{uuid.uuid4().hex}"
     places = [TopicPartition(topic, number, start) for number, start in enumerate(starts)]
     wanted = [ConsumerGroupTopicPartitions(group, places)]
-    for future in admin_of(settings).alter_consumer_group_offsets(wanted).values():
+    admin = admin_of(settings)  # by name: a client that is gone answers no future
+    for future in admin.alter_consumer_group_offsets(wanted).values():
         future.result(30)
     return group
 
