@@ -49,6 +49,8 @@ from dovetail.topology import INGEST, Topic, Topology
 from dovetail.verify import verify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deploy.local.services import Service
     from dovetail.pipeline.spec import Pipeline
 
@@ -149,13 +151,11 @@ class Bench:
         figures.preload_rate, figures.events = sent.rate, sent.events
         meter = self._meter = Meter(self._home)
         ingest.process.start()
-        # Its start-up is no work on events.
         figures.progress = Progress(self._await_ingest(ingest, seen))
-        at_start = meter.cpu_s().get(INGEST, 0.0)
+        meter.restart(INGEST)
         now = self._drain(seen, figures.progress)
         meter.sample()
         figures.cpu_s = meter.cpu_s()
-        figures.cpu_s[INGEST] -= at_start
         figures.others = meter.others_share()
         figures.hit_rate = _hit_rate(seen, now)
         _say(f"drained at {figures.progress.rate():,.0f} events/s")
@@ -169,14 +169,14 @@ class Bench:
         starts = ends(self._admin, source)
         group = group_at(self.settings, enriched.name, ends(self._admin, enriched))
         arrived = self._home.folder / "arrivals.npz"
-        meter = self._meter = Meter(self._home)
         arguments = [enriched.name, group, str(arrived)]
         environment = self._stack.environment()
         with child(self._home, "reader", "bench.arrivals", arguments, environment) as reader:
             wait_for_line(reader, "ready", self.tick)
-            sent = self._load.send(events, rate, self.tick)
+            meter = self._meter = Meter(self._home)
+            sent = self._load.send(events, rate, self._tick_until_sent(meter, sum(starts)))
             now = self._drain(seen)
-        meter.sample()
+            meter.sample()
         sent_ms = sent_times(
             self.settings, source.name, starts, sent.first, events, self._deadline.check
         )
@@ -263,6 +263,19 @@ class Bench:
         if time.monotonic() - self._stats_at >= _STATS_EVERY_S:
             self._stats_at = time.monotonic()
             self._look_at_budgets()
+
+    def _tick_until_sent(self, meter: Meter, before: int) -> Callable[[], None]:
+        """Tick, and count the generator's work from its first event on."""
+        sending = False
+
+        def tick() -> None:
+            nonlocal sending
+            self.tick()
+            if not sending and sum(ends(self._admin, self.topology.source)) > before:
+                sending = True
+                meter.restart("generator")
+
+        return tick
 
     def _look_at_budgets(self) -> None:
         stats = fetch(self._services.control_url) if self._meter else None

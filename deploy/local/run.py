@@ -1,6 +1,6 @@
 """`make run`: the whole pipeline on this machine, from nothing to enriched events.
 
-1. Start Kafka and PostgreSQL, load the demo catalogue.
+1. Start Kafka and PostgreSQL, load the demo catalogue, compile the kernels meanwhile.
 2. Start every service as a process of its own; wait until all are ready.
 3. Send demo events and show what happens, until Ctrl-C or the time given is over.
 4. Stop sending and drain: everything taken is answered.
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.live import Live as LiveDisplay
 
 from deploy.local.home import CHECKOUT, Home
+from deploy.local.kernels import compiling
 from deploy.local.live import Live, fetch
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
@@ -76,7 +77,10 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     pipeline = load_pipeline(arguments.pipeline)
     topology = Topology(pipeline)
     home = Home.of_checkout()
-    with Stack(home, report=report) as stack:
+    with (
+        compiling(home, arguments.pipeline, report) as wait_for_kernels,
+        Stack(home, report=report) as stack,
+    ):
         load_catalogue(stack.database_url, report=report)
         for warning in require_master(pipeline, stack.database_url):
             report(str(warning))
@@ -89,6 +93,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
             home, pipeline, arguments.pipeline, stack.environment(), Ports(home), report
         )
         try:
+            wait_for_kernels()
             report("starting the services")
             services.start()
             services.wait_until_ready()
@@ -201,9 +206,12 @@ def _conclude(final: Audit, verdict: Verdict | None, report: Callable[[str], Non
             f"output {verb} SQL's  {verdict.events:,} events, {verdict.expected:,} outputs "
             f"expected, {verdict.outputs:,} found"
         )
+        if verdict.events == 0:
+            report("[red]off[/red]  no events arrived: the generator's log says why")
         for difference in verdict.differences:
             report(f"[red]off[/red]  {difference}")
-    off = final.off or final.in_flight or (verdict is not None and not verdict.equal)
+    wrong = verdict is not None and (verdict.events == 0 or not verdict.equal)
+    off = final.off or final.in_flight or wrong
     return 1 if off else 0
 
 

@@ -141,7 +141,7 @@ def _from_arrow(array: Any) -> Column:
     if len(array) == 0:  # Arrow may leave out even the first bound
         return Column.empty_values(0)
     return Column(
-        np.frombuffer(data, np.uint8).copy(),
+        np.frombuffer(data or b"", np.uint8).copy(),
         np.frombuffer(bounds, np.int64, len(array) + 1).copy(),
     )
 

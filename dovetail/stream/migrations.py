@@ -18,7 +18,6 @@ from dovetail.errors import Unavailable
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.join.keys import hash_text_many
-
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class MigrationReader:
 
     def _change(self, messages: list[Message]) -> Change:
         # The latest of each key counts, whatever came before it in this batch.
-        latest = {message.key(): message.value() for message in messages}
+        latest = {message.key() or b"": message.value() for message in messages}
         entries = Column.of(
             [Migration.FromString(value).entry for value in latest.values() if value is not None]
         )

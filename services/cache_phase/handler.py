@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,14 +13,31 @@ from dovetail.stream.batch import PIECE_BYTES, EventBatch, batches_of
 from dovetail.stream.loop import Handler
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
-    from dovetail.stream.migrations import MigrationReader
+    from dovetail.stream.migrations import Change
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
 
 VIA_CACHE = b"cache"
+
+
+class Migrations(Protocol):
+    """Where the cache's keys come from; `MigrationReader` over Kafka."""
+
+    def follow(self, slots: list[int]) -> None: ...
+
+    def forget(self, slots: list[int], held: Ints) -> Ints: ...
+
+    def changes(self) -> Iterable[Change]: ...
+
+    def waiting_for(self) -> str: ...
+
+    def close(self) -> None: ...
 
 
 class CacheHandler(Handler):
@@ -33,7 +50,7 @@ class CacheHandler(Handler):
         self,
         pipeline: Pipeline,
         topology: Topology,
-        migrations: MigrationReader,
+        migrations: Migrations,
         budget: int,
         latency: Latency,
     ) -> None:

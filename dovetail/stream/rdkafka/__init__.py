@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dovetail.stream.rdkafka.consumer import Consumer, GroupMetadata
 from dovetail.stream.rdkafka.errors import KafkaFailure
+from dovetail.stream.rdkafka.kernels import compile_kernels
 from dovetail.stream.rdkafka.producer import Producer
 from dovetail.stream.rdkafka.records import Records
 
-__all__ = ["Consumer", "GroupMetadata", "KafkaFailure", "Producer", "Records"]
+__all__ = ["Consumer", "GroupMetadata", "KafkaFailure", "Producer", "Records", "compile_kernels"]

@@ -111,7 +111,7 @@ def measure(messages: Words, max_bytes: int, bounds: Words) -> int:
 
 
 @njit(cache=True, nogil=True)
-def take(  # noqa: PLR0917 - a kernel takes no keywords
+def take(
     messages: Words,
     timestamp_of: int,
     destroy: int,
@@ -138,7 +138,7 @@ def discard(messages: Words, destroy: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def produce(  # noqa: PLR0917 - a kernel takes no keywords
+def produce(
     produceva: int,
     handle: int,
     arguments: Words,
@@ -181,3 +181,26 @@ def count_undelivered(_handle: int, message: int, tally: int) -> None:
     if load(tally) == 0:
         store(tally + 8, code)
     store(tally, load(tally) + 1)
+
+
+def compile_kernels() -> None:
+    """Call every kernel on nothing, with the types it is called with."""
+    words = np.empty(0, np.int64)
+    bounds = np.zeros(1, np.int64)
+    flags = np.empty(0, np.bool_)
+    bytes_ = np.empty(0, np.uint8)
+    failed(words)
+    locate(words, np.empty(0, np.int32), words)
+    measure(words, 0, bounds)
+    take(words, 0, 0, bounds, bytes_, words, flags)
+    discard(words, 0)
+    produce(
+        0,
+        0,
+        np.zeros((4, 9), np.int64),
+        np.zeros(1, np.int32),
+        flags,
+        np.zeros((1, 3), np.int64),
+        0,
+        0,
+    )

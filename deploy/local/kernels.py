@@ -1,0 +1,58 @@
+"""The kernels, compiled beside everything else that a start has to wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from deploy.local.files import last_lines
+from deploy.local.home import CHECKOUT
+from deploy.local.processes import guarded
+from dovetail.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from deploy.local.home import Home
+
+_WITHIN_S = 300.0
+
+
+@contextlib.contextmanager
+def compiling(
+    home: Home, pipeline: Path, report: Callable[[str], None]
+) -> Iterator[Callable[[], None]]:
+    """Compile in the background; gives a function that waits until it is done."""
+    log = home.logs / "kernels.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            guarded([sys.executable, "-m", "deploy.local.warm", str(pipeline.resolve())]),
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def wait() -> None:
+        asked = time.monotonic()
+        told = False
+        while child.poll() is None:
+            waited = time.monotonic() - asked
+            if waited > 2 and not told:
+                report("compiling the kernels (once, and after a change of the code)")
+                told = True
+            if waited > _WITHIN_S:
+                raise StackError(f"the kernels are not compiled after {_WITHIN_S:.0f} s: see {log}")
+            time.sleep(0.1)
+        if child.returncode:
+            raise StackError(f"the kernels do not compile. The end of {log}:\n{last_lines(log)}")
+
+    try:
+        yield wait
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,158 @@
+"""Stand-ins for what a handler talks to, so that it can be tested as the pure thing it is.
+
+master = InMemoryMaster({7: [b'{"price":1}']})
+producer = RecordingProducer()
+handler.handle(records_of([(slot, batch)]), producer, ledger)
+assert producer.sent["sales.enriched"][0].value == …
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.errors import Unavailable
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import MasterRows
+from dovetail.join.keys import hash_text_many
+from dovetail.stream.batch import EventBatch
+from dovetail.stream.rdkafka import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
+    from dovetail.master.port import MasterStore
+
+    RawColumn = tuple[Bytes, Ints]
+
+Key = int | bytes
+"""An int key, or the canonical bytes of any other."""
+
+
+class InMemoryMaster:
+    """A `MasterStore` over a dictionary; a row is a JSON object, as PostgreSQL would encode it."""
+
+    def __init__(self, rows: Mapping[Key, Sequence[bytes]]) -> None:
+        self._rows = rows
+        self.queries: list[list[Key]] = []
+        """The keys of each query, answered or not."""
+        self.outage = ""
+        """Unless empty, queries fail for this reason."""
+        self.closed = False
+
+    def rows_of(self, keys: JoinKeys) -> MasterRows:
+        asked = named(keys)
+        self.queries.append(asked)
+        if self.outage:
+            raise Unavailable(self.outage)
+        found = [(key, row) for key in asked for row in self._rows.get(key, ())]
+        return MasterRows(
+            join_keys([key for key, _ in found]), Column.of([row for _, row in found])
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+if TYPE_CHECKING:
+    _keeps_the_port: type[MasterStore] = InMemoryMaster
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message as a broker would have it."""
+
+    partition: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class RecordingProducer:
+    """The part of `rdkafka.Producer` that handlers use; nothing leaves the process."""
+
+    def __init__(self) -> None:
+        self.sent: defaultdict[str, list[Sent]] = defaultdict(list)
+        """By topic, in order."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        partition: int = -1,
+        key: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self.sent[topic].append(Sent(partition, value, key, dict(headers)))
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | SmallInts,
+        data: Bytes,
+        bounds: Ints,
+        *,
+        keys: RawColumn | None = None,
+        headers: Sequence[tuple[bytes, bytes | RawColumn]] = (),
+        tombstones: Flags | None = None,
+    ) -> None:
+        values = Column(data, bounds)
+        chosen = np.broadcast_to(partitions, len(values)).tolist()
+        for row in range(len(values)):
+            is_null = tombstones is not None and bool(tombstones[row])
+            self.send(
+                topic,
+                None if is_null else values[row],
+                chosen[row],
+                None if keys is None else Column(*keys)[row],
+                [
+                    (name, value if isinstance(value, bytes) else Column(*value)[row])
+                    for name, value in headers
+                ],
+            )
+
+
+def join_keys(keys: Sequence[Key]) -> JoinKeys:
+    """Columns of these keys, which are all ints or all canonical bytes."""
+    if all(isinstance(key, int) for key in keys):
+        return JoinKeys.of_ints(np.array(keys, np.int64))
+    texts = Column.of([key for key in keys if isinstance(key, bytes)])
+    return JoinKeys(hash_text_many(texts.data, texts.bounds), texts)
+
+
+def named(keys: JoinKeys) -> list[Key]:
+    """The keys that these columns hold; of texts at least one must not be empty."""
+    if keys.texts.bounds[-1] > keys.texts.bounds[0]:
+        return [keys.texts[row] for row in range(len(keys))]
+    return list(keys.values.tolist())
+
+
+def event_batch(
+    events: Iterable[tuple[Key, bytes]], partition: int = 0, first_offset: int = 0
+) -> EventBatch:
+    """A batch of events with their keys, as if read one after another from a source partition."""
+    pairs = list(events)
+    return EventBatch(
+        join_keys([key for key, _ in pairs]),
+        Column.of([event for _, event in pairs]),
+        np.full(len(pairs), partition, np.int32),
+        np.arange(first_offset, first_offset + len(pairs), dtype=np.int64),
+        np.zeros(len(pairs), np.int64),
+    )
+
+
+def records_of(batches: Sequence[tuple[int, EventBatch]], pipeline: str = "sales") -> Records:
+    """What a stage consumes when these batches stand on its slots' partitions."""
+    values = Column.of([batch.to_message(pipeline, slot) for slot, batch in batches])
+    return Records(
+        np.array([slot for slot, _ in batches], np.int32),
+        np.arange(len(batches), dtype=np.int64),
+        np.zeros(len(batches), np.int64),
+        values.data,
+        values.bounds,
+        np.zeros(len(batches), np.bool_),
+    )

@@ -1,0 +1,137 @@
+"""Compiles every kernel before the first event comes.
+
+Numba compiles a kernel when it is first called and keeps the result on disk. Left to the
+services, each would compile the same kernels at once, with the first events waiting. Here a
+handful of events goes through all stages in one process, from memory to memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dovetail.contracts.migration_pb2 import Migration
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import Entries
+from dovetail.master.copy_binary import decode
+from dovetail.pipeline.spec import KeyType
+from dovetail.service.metrics import Latency
+from dovetail.stream.ledger import Ledger
+from dovetail.stream.migrations import Change
+from dovetail.stream.rdkafka import Records, compile_kernels
+from dovetail.topology import Topology
+from services.cache_phase.handler import CacheHandler
+from services.disk_phase.handler import DiskHandler
+from services.ingest.handler import IngestHandler
+from services.mapper.handler import MapperHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.join.columns import Ints
+    from dovetail.join.entry import MasterRows
+    from dovetail.pipeline.spec import Pipeline
+
+_BUDGET = 1 << 20
+
+
+def warm(pipeline: Pipeline) -> None:
+    topology = Topology(pipeline)
+    compile_kernels()
+    clean = _handled(IngestHandler(pipeline, topology), _sample(pipeline))
+    mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
+    migrations = _Migrations()
+    cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
+    missed = _handled(cache, mapped[topology.mapped.name])
+    disk = DiskHandler(pipeline, topology, _Store(pipeline), _BUDGET, 1000, Latency())
+    answered = _handled(disk, missed[topology.missed.name])
+    migrations.take(answered[topology.migrations.name])
+    cache.between_steps()
+    _handled(cache, mapped[topology.mapped.name])
+    cache.revoke(list(range(pipeline.slots)))
+
+
+class _Sink:
+    """Keeps what a handler sends, by topic."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[bytes]] = {}
+
+    def send(self, topic: str, value: bytes | None, *_: Any, **__: Any) -> None:
+        self.sent.setdefault(topic, []).append(value or b"")
+
+    def send_many(self, topic: str, _: Any, data: Any, bounds: Any, **__: Any) -> None:
+        column = Column(data, bounds)
+        self.sent.setdefault(topic, []).extend(column[i] for i in range(len(column)))
+
+
+class _Migrations:
+    """Hands migrations from the disk phase to the cache, without a broker."""
+
+    def __init__(self) -> None:
+        self._payloads: list[bytes] = []
+
+    def follow(self, slots: list[int]) -> None: ...
+
+    def waiting_for(self) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+    def take(self, payloads: list[bytes]) -> None:
+        self._payloads = payloads
+
+    def changes(self) -> Iterable[Change]:
+        entries = Column.of([Migration.FromString(payload).entry for payload in self._payloads])
+        nothing = JoinKeys(np.empty(0, np.int64), Column.of([]))
+        return [Change(Entries(entries.data, entries.bounds), nothing)]
+
+    def forget(self, slots: list[int], held: Ints) -> Ints:  # noqa: ARG002 - all of them
+        return held
+
+
+class _Store:
+    """A master table with no rows, in the form in which PostgreSQL sends it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._int_key = pipeline.key_type is KeyType.INT
+
+    def rows_of(self, _: JoinKeys) -> MasterRows:
+        return decode(b"\0" * 19 + b"\xff\xff", int_key=self._int_key)
+
+    def close(self) -> None: ...
+
+
+def _handled(handler: Any, values: list[bytes]) -> dict[str, list[bytes]]:
+    sink = _Sink()
+    column = Column.of(values)
+    count = len(values)
+    records = Records(
+        np.zeros(count, np.int32),
+        np.arange(count),
+        np.zeros(count, np.int64),
+        column.data,
+        column.bounds,
+        np.zeros(count, np.bool_),
+    )
+    handler.handle(records, sink, Ledger())
+    return sink.sent
+
+
+def _sample(pipeline: Pipeline) -> list[bytes]:
+    """Two events alike, since the second lookup of a key makes it migrate, and a bad one."""
+    texts = {
+        "int": "1",
+        "float": "1.5",
+        "decimal": "1.50",
+        "text": '"a"',
+        "boolean": "true",
+        "date": '"2026-01-31"',
+        "timestamp": '"2026-01-31T09:00:00Z"',
+    }
+    members = ",".join(
+        f'"{name}":{texts[field.type]}' for name, field in pipeline.source.fields.items()
+    )
+    event = f"{{{members}}}".encode()
+    return [event, event, b"{}"]

@@ -1,0 +1,96 @@
+"""Every join kind against the same join written in plain Python."""
+
+import json
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.join.cache import MasterCache
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import Entries, MasterRows, distinct
+from dovetail.join.kinds import JoinKind
+from dovetail.join.splice import null_row, splice
+
+NAMES = ["vendor", "price", "größe"]
+NO_ROW = null_row([json.dumps(name, ensure_ascii=False).encode() for name in NAMES])
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+VALUES = st.none() | st.booleans() | st.integers() | TEXT
+MASTER = st.fixed_dictionaries(dict.fromkeys(NAMES, VALUES))
+EXTRA = st.dictionaries(st.sampled_from(["a", "b", '"', "ü"]), VALUES, max_size=3)
+
+
+@st.composite
+def joins(draw):
+    """Events and master rows over a few keys, whose texts share their 64-bit values."""
+    pool = draw(st.lists(TEXT, unique=True, min_size=1, max_size=5))
+    key = st.sampled_from(pool)
+    events = [{"key": k, **extra} for k, extra in draw(st.lists(st.tuples(key, EXTRA)))]
+    rows = draw(st.lists(st.tuples(key, MASTER), max_size=12))
+    return events, rows
+
+
+def join_keys(texts):
+    column = Column.of([text.encode() for text in texts])
+    return JoinKeys(np.array([len(text) % 2 for text in texts], np.int64), column)
+
+
+def encode(member, **options):
+    return json.dumps(member, **options).encode()
+
+
+def in_plain_python(kind, events, rows):
+    for position, event in enumerate(events):
+        matches = [row for key, row in rows if key == event["key"]]
+        if kind is JoinKind.SEMI:
+            outputs = [event] if matches else []
+        elif kind is JoinKind.ANTI:
+            outputs = [] if matches else [event]
+        elif kind is JoinKind.LEFT:
+            outputs = [{**event, **row} for row in matches or [dict.fromkeys(NAMES)]]
+        else:
+            outputs = [{**event, **row} for row in matches]
+        yield position, outputs
+
+
+def check(kind, events, entries, starts, batch, rows):
+    spliced = splice(kind, batch, entries, starts, NO_ROW)
+    expected = list(in_plain_python(kind, events, rows))
+    outputs = [json.loads(output) for output in spliced.outputs]
+    assert outputs == [output for _, matched in expected for output in matched]
+    assert spliced.events.tolist() == [at for at, matched in expected for _ in matched]
+    assert spliced.unmatched.tolist() == [at for at, matched in expected if not matched]
+
+
+@settings(max_examples=100, deadline=None)
+@given(joins(), st.sampled_from(JoinKind), st.booleans())
+def test_a_lookup_joins_as_plain_python_does(join, kind, escaped):
+    events, rows = join
+    keys = join_keys([event["key"] for event in events])
+    batch = Column.of([encode(event, ensure_ascii=escaped) for event in events])
+    master = MasterRows(
+        join_keys([key for key, _ in rows]),
+        Column.of([encode(row, ensure_ascii=not escaped) for _, row in rows]),
+    )
+    firsts, ranks = distinct(keys)
+    entries = Entries.of(keys.take(firsts), master)
+    check(kind, events, entries.data, entries.bounds[ranks], batch, rows)
+
+
+@settings(max_examples=100, deadline=None)
+@given(joins(), st.sampled_from(JoinKind), st.integers(0, 3))
+def test_the_cache_joins_as_plain_python_does_also_a_slice_of_a_batch(join, kind, skipped):
+    events, rows = join
+    keys = join_keys([event["key"] for event in events])
+    batch = Column.of([encode(event) for event in events])
+    master = MasterRows(
+        join_keys([key for key, _ in rows]), Column.of([encode(row) for _, row in rows])
+    )
+    cache = MasterCache(200_000)
+    firsts, _ = distinct(keys)
+    assert cache.insert(Entries.of(keys.take(firsts), master)).refused == 0
+    skipped = min(skipped, len(events))
+    starts = cache.find(keys.slice(skipped, len(events)))
+    batch = batch.slice(skipped, len(events))
+    check(kind, events[skipped:], cache.arena, starts, batch, rows)
