@@ -41,7 +41,7 @@ def warm(pipeline: Pipeline) -> None:
     compile_kernels()
     clean = _handled(IngestHandler(pipeline, topology), _sample(pipeline))
     mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
-    migrations = _Migrations()
+    migrations = MemoryMigrations()
     cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
     missed = _handled(cache, mapped[topology.mapped.name])
     disk = DiskHandler(pipeline, topology, _Store(pipeline), _BUDGET, 1000, Latency())
@@ -66,7 +66,7 @@ class _Sink:
         self.sent.setdefault(topic, []).extend(column[i] for i in range(len(column)))
 
 
-class _Migrations:
+class MemoryMigrations:
     """Hands migrations from the disk phase to the cache, without a broker."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class _Migrations:
     def changes(self) -> Iterable[Change]:
         entries = Column.of([Migration.FromString(payload).entry for payload in self._payloads])
         nothing = JoinKeys(np.empty(0, np.int64), Column.of([]))
-        return [Change(Entries(entries.data, entries.bounds), nothing)]
+        return [Change(Entries.received(entries), nothing)]
 
     def forget(self, slots: list[int], held: Ints) -> Ints:  # noqa: ARG002 - all of them
         return held

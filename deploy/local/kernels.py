@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ def compiling(
         child = subprocess.Popen(
             guarded([sys.executable, "-m", "deploy.local.warm", str(pipeline.resolve())]),
             cwd=CHECKOUT,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(home.cache / "numba")},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import psutil
@@ -79,7 +80,7 @@ class Ports:
     def _free(self, name: str, usual: int = 0) -> int:
         usual = usual or self._usual.get(name, 0)
         for port in (self._last.get(name, 0), usual, *_anywhere()):
-            if port and port not in self._chosen.values() and is_free(port):
+            if port and port not in self._chosen.values() and is_free(port) and _reserve(port):
                 self._chosen[name] = port
                 return port
         raise StackError(
@@ -100,6 +101,27 @@ def is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+    return True
+
+
+_reserved: dict[int, socket.socket] = {}
+
+
+def _reserve(port: int) -> bool:
+    """Keep a port from other checkouts that start at the same moment; False if one was faster.
+
+    Seconds pass between finding a port free and the server's binding it. A name in Linux's
+    abstract namespace is held for as long as this process lives and leaves no file behind.
+    """
+    if sys.platform != "linux" or port in _reserved:
+        return True
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        reservation.bind(f"\0dovetail.port.{port}")
+    except OSError:
+        reservation.close()
+        return False
+    _reserved[port] = reservation
     return True
 
 
@@ -126,7 +148,7 @@ def _described(pid: int) -> str:
 
 def _asked_for(variable: str, value: str) -> int:
     port = _number(variable, value)
-    if not is_free(port):
+    if not is_free(port) or not _reserve(port):
         raise StackError(
             f"port {port} ({variable}) is taken by {holder(port)}: "
             f"end it, or set {variable} to another port or not at all"

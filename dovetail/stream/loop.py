@@ -14,7 +14,8 @@ A step that fails is aborted and read again. What failed decides how:
     fatal, fenced, or the a new producer takes over the transactional id; whatever the
     outcome is unknown    old one may have had under way is settled by that
     database unavailable  the step is tried again after a pause, until it is there
-    anything else         a bug: the process ends, and whoever supervises it starts it anew
+    the consumer is done  the process ends, and whoever supervises it starts it anew: another
+    or anything else      process has its name, or it is a bug
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 from dovetail.errors import Unavailable
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
+from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +105,7 @@ class Loop:
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
+        self._in_step = False
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
         self.lag = 0
@@ -132,6 +135,7 @@ class Loop:
                     "session.timeout.ms": 10_000,
                     "fetch.wait.max.ms": 50,
                     "fetch.message.max.bytes": 4 << 20,
+                    "fetch.max.bytes": max(4 << 20, self._size.max_bytes),
                     "queued.max.messages.kbytes": self._size.max_bytes >> 10,
                     "queued.min.messages": 200_000,
                 }
@@ -162,8 +166,14 @@ class Loop:
             self._failures = 0
             self.lag = sum(self._consumer.lag().values())
             self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
-        except Unavailable as error:
-            self._recover(error)
+        except KafkaFailure as failure:
+            if failure.fatal and not self._in_step:
+                raise
+            self._recover(failure)
+        except Unavailable as unavailable:
+            self._recover(unavailable)
+        finally:
+            self._in_step = False
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands."""
@@ -174,6 +184,7 @@ class Loop:
     def _step(self, records: Records) -> None:
         started = self._step_started = time.monotonic()
         # Step 2
+        self._in_step = True
         self._producer.begin()
         # Step 3
         self._handler.handle(records, self._producer, self._ledger)
@@ -232,10 +243,10 @@ class Loop:
                     # its commit; librdkafka asks again after this pause.
                     "retry.backoff.ms": 5,
                     "linger.ms": 5,
-                    "message.max.bytes": 16 << 20,
+                    "message.max.bytes": LARGEST_MESSAGE_BYTES,
                     "batch.size": 1 << 20,
                     "queue.buffering.max.messages": 500_000,
-                    "queue.buffering.max.kbytes": 256 << 10,
+                    "queue.buffering.max.kbytes": 64 << 10,
                 }
             )
         )

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from dovetail.join.columns import Column
+from dovetail.join.memory import copy
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
@@ -51,8 +52,7 @@ def _origins(prefix: Bytes, partitions: SmallInts, offsets: Ints) -> tuple[Bytes
     at = 0
     for i in range(len(offsets)):
         bounds[i] = at
-        for j in range(len(prefix)):
-            out[at + j] = prefix[j]
+        copy(out, at, prefix, 0, len(prefix))
         at = _write(partitions[i], out, at + len(prefix))
         out[at] = 47  # a slash
         at = _write(offsets[i], out, at + 1)

@@ -188,6 +188,10 @@ class RunningPipeline:
     def pids(self) -> dict[str, int]:
         return {service.name: self.pid(service.name) for service in self._services.all}
 
+    def starts(self, name: str) -> int:
+        """How often the supervisor has started a service again."""
+        return self._service(name).restarts
+
     def not_ready_because(self, name: str) -> str:
         """Ask a service's /ready for its reason; empty if it is ready."""
         try:

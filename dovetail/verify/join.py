@@ -1,4 +1,7 @@
-"""The pipeline's join as SQL, over a table `sent (part, off, event, k0, k1, …)` of good events."""
+"""The pipeline's join as SQL, over the good events in a table of the oracle's own.
+
+oracle_events (part, off, event, k0, k1, …)
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _KEY_TYPES = {FieldType.INT: "bigint", FieldType.TEXT: "text"}
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Name the columns of `sent` that hold the join key, each with its type."""
+    """Name the columns of `oracle_events` that hold the join key, each with its type."""
     return {
         f"k{number}": _KEY_TYPES[pipeline.source.fields[name].type]
         for number, name in enumerate(pipeline.key)
@@ -33,7 +36,7 @@ def expected_outputs(pipeline: Pipeline) -> sql.Composed:
     return sql.SQL(
         "SELECT part, off, left(event, -1) || ',' ||"
         " substr((SELECT row_to_json(x)::text FROM (SELECT {}) x), 2) AS value"
-        " FROM sent s {} JOIN {} r ON {}"
+        " FROM oracle_events s {} JOIN {} r ON {}"
     ).format(
         members,
         sql.SQL("LEFT" if pipeline.join is JoinKind.LEFT else "INNER"),
@@ -45,7 +48,7 @@ def expected_outputs(pipeline: Pipeline) -> sql.Composed:
 def expected_unmatched(pipeline: Pipeline) -> sql.Composed:
     """Select the events that have no output."""
     if pipeline.join is JoinKind.LEFT:
-        return sql.SQL("SELECT part, off, event AS value FROM sent {}").format(
+        return sql.SQL("SELECT part, off, event AS value FROM oracle_events {}").format(
             sql.SQL("WHERE false")
         )
     return _events(pipeline, with_row=pipeline.join is JoinKind.ANTI)
@@ -53,7 +56,8 @@ def expected_unmatched(pipeline: Pipeline) -> sql.Composed:
 
 def _events(pipeline: Pipeline, *, with_row: bool) -> sql.Composed:
     return sql.SQL(
-        "SELECT part, off, event AS value FROM sent s WHERE {}EXISTS (SELECT FROM {} r WHERE {})"
+        "SELECT part, off, event AS value FROM oracle_events s"
+        " WHERE {}EXISTS (SELECT FROM {} r WHERE {})"
     ).format(sql.SQL("" if with_row else "NOT "), _table(pipeline), _on(pipeline))
 
 

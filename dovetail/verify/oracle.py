@@ -90,12 +90,12 @@ class _Comparison:
             self._report("reading the source events")
             verdict.events = self._load_events()
             self._report("reading the outputs")
-            verdict.outputs = self._load_outputs(topology.enriched, "enriched")
-            verdict.unmatched = self._load_outputs(topology.unmatched, "unmatched")
+            verdict.outputs = self._load_outputs(topology.enriched, "oracle_enriched")
+            verdict.unmatched = self._load_outputs(topology.unmatched, "oracle_unmatched")
             self._report("asking SQL")
-            surplus = self._compare("output", "enriched", expected_outputs(self._pipeline))
-            verdict.expected = verdict.outputs - surplus
-            self._compare("unmatched", "unmatched", expected_unmatched(self._pipeline))
+            join = expected_outputs(self._pipeline)
+            verdict.expected = self._compare("output", "oracle_enriched", join)
+            self._compare("unmatched", "oracle_unmatched", expected_unmatched(self._pipeline))
         finally:
             self._connection.rollback()
         verdict.dead_letters = self._compare_dead_letters(topology.dead_letter)
@@ -106,23 +106,23 @@ class _Comparison:
         for statement in (
             "SET LOCAL TimeZone = 'UTC'",
             "SET LOCAL work_mem = '256MB'",
-            f"CREATE TEMP TABLE sent (part int, off bigint, event text{keys})",
+            f"CREATE TEMP TABLE oracle_events (part int, off bigint, event text{keys})",
             # Not text: whatever the pipeline gave out can be compared.
-            "CREATE TEMP TABLE enriched (part int, off bigint, value bytea)",
-            "CREATE TEMP TABLE unmatched (part int, off bigint, value bytea)",
+            "CREATE TEMP TABLE oracle_enriched (part int, off bigint, value bytea)",
+            "CREATE TEMP TABLE oracle_unmatched (part int, off bigint, value bytea)",
         ):
             self._connection.execute(statement)
 
     def _load_events(self) -> int:
         judge = Judge(self._pipeline)
-        with copy_into(self._connection, "sent") as rows:
+        with copy_into(self._connection, "oracle_events") as rows:
             for identity, value in self._reader.source():
                 key = judge.key_of(value)
                 if key is None or value is None:
                     self._bad[identity] = value
                 else:
                     rows.add(*identity, value.strip(b" \t\r\n"), key)
-        self._connection.execute("ANALYZE sent")
+        self._connection.execute("ANALYZE oracle_events")
         return rows.count + len(self._bad)
 
     def _load_outputs(self, topic: Topic, table: str) -> int:
@@ -138,7 +138,7 @@ class _Comparison:
         return rows.count + stray
 
     def _compare(self, name: str, table: str, expected: sql.Composed) -> int:
-        """Subtract one multiset from the other; return by how many outputs ours is larger."""
+        """Subtract one multiset from the other; return how large the expected one is."""
         self._connection.execute(
             sql.SQL(
                 "CREATE TEMP TABLE {} AS SELECT part, off, value, sum(n) AS n FROM ("
@@ -147,7 +147,10 @@ class _Comparison:
                 ") AS both_ways GROUP BY part, off, value HAVING sum(n) <> 0"
             ).format(sql.Identifier(f"{table}_off"), sql.Identifier(table), expected)
         )
-        surplus = 0
+        [(found,)] = self._connection.execute(
+            sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table))
+        )
+        expected_count = int(found)
         for sign, what in ((-1, "missing"), (1, "too much")):
             rows = self._connection.execute(
                 sql.SQL(
@@ -158,13 +161,13 @@ class _Comparison:
             ).fetchall()
             if rows:
                 count = rows[0][3]
-                surplus += sign * count
+                expected_count -= sign * int(count)
                 self._differ(
                     f"{name} {what}",
                     count,
                     [f"{part}/{off} {_shown(value)}" for part, off, value, _ in rows],
                 )
-        return surplus
+        return expected_count
 
     def _compare_dead_letters(self, topic: Topic) -> int:
         missing = dict(self._bad)
@@ -180,7 +183,7 @@ class _Comparison:
         lost = [f"{identity} {_shown(value)}" for identity, value in missing.items()]
         for what, found in (
             ("dead letter missing", lost),
-            ("dead letter of a good event, or twice", extra),
+            ("dead letter too much", extra),
             ("dead letter with other bytes than the event", changed),
         ):
             if found:

@@ -68,6 +68,7 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
             }
         )
     )
@@ -77,7 +78,7 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
         )
         reading = set(range(topic.partitions))
         while reading:
-            for message in consumer.consume(_AT_ONCE, 1.0):
+            for message in consumer.consume(_AT_ONCE, 0.1):
                 error = message.error()
                 if error is None:
                     yield message

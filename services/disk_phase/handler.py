@@ -80,14 +80,7 @@ class DiskHandler(Handler):
             parts.append(self._store.rows_of(keys.slice(first, first + self._keys_a_query)))
             self._queries += 1
         self._keys_read += len(keys)
-        rows = MasterRows(
-            JoinKeys(
-                np.concatenate([part.keys.values for part in parts]),
-                Column.concatenate([part.keys.texts for part in parts]),
-            ),
-            Column.concatenate([part.rows for part in parts]),
-        )
-        return Entries.of(keys, rows)
+        return Entries.of(keys, MasterRows.concatenate(parts))
 
     def _migrate(self, keys: JoinKeys, entries: Entries, times: Ints, producer: Producer) -> None:
         worth = np.flatnonzero(self._sketch.reached(keys.values, times, WORTH_MIGRATING))

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from deploy.local.home import CHECKOUT, Home
+from deploy.local.kernels import compiling
 from dovetail.stream.topics import admin_of
 from dovetail.testing.pipeline import RunningPipeline
+from tests.e2e import shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,12 +22,21 @@ if TYPE_CHECKING:
 
     from deploy.local.stack import Stack
 
-RunPipeline = "Callable[..., AbstractContextManager[RunningPipeline]]"
+
+@pytest.fixture(scope="session")
+def kernels(stack: Stack) -> None:
+    """Compile what the services run, before seven processes at once would."""
+    home = Home(stack.home.folder / "pipelines" / "kernels", CHECKOUT / ".dovetail")
+    for shape in (shop.INT, shop.COMPOSITE):
+        file = home.run / "pipeline.yaml"
+        file.write_text(yaml.safe_dump({"name": "kernels", **shape.spec("inner")}))
+        with compiling(home, file, print) as wait:
+            wait()
 
 
 @pytest.fixture
 def run_pipeline(
-    request: pytest.FixtureRequest, stack: Stack, database: str
+    request: pytest.FixtureRequest, stack: Stack, kernels: None, database: str
 ) -> Callable[..., AbstractContextManager[RunningPipeline]]:
     """Run the pipeline of a spec over the test's own database; its topics are deleted afterwards.
 

@@ -1,4 +1,4 @@
-"""Two implementations of one contract, without a line in common: the decoder and the oracle's judge.
+"""One contract, two implementations without a line in common: the decoder and the judge.
 
 Where they disagree, one of them is wrong; dovetail/stream/events/{reasons,schema}.py say which.
 """
@@ -15,23 +15,23 @@ from dovetail.verify import Judge
 from services.ingest.handler import schema_of
 from tests.property import test_events_decode as decoding
 
-PIPELINES = [
-    Pipeline.model_validate(
+
+def pipeline(key, most_bytes=600):
+    fields = {
+        name: f"{field.type}{'?' if field.optional else ''}"
+        for name, field in decoding.FIELDS.items()
+    }
+    return Pipeline.model_validate(
         {
             "name": "sales",
-            "source": {
-                "fields": {
-                    name: f"{field.type}{'?' if field.optional else ''}"
-                    for name, field in decoding.FIELDS.items()
-                },
-                "max_event_bytes": 600,
-            },
+            "source": {"fields": fields, "max_event_bytes": most_bytes},
             "key": list(key),
             "master": {"table": "goods", "columns": ["name"]},
         }
     )
-    for key in decoding.KEYS
-]
+
+
+PIPELINES = [pipeline(key) for key in decoding.KEYS]
 
 
 def judged(events, pipeline):
@@ -57,7 +57,7 @@ def _key(found, row, schema):
     )
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(decoding.BATCHES, st.sampled_from(PIPELINES))
 def test_the_judge_and_the_decoder_agree_on_every_event_and_its_key(events, pipeline):
     assert judged(events, pipeline) == decoded(events, pipeline)
@@ -97,12 +97,13 @@ def times():
                 yield f"2024-01-31T{hour}:{minute}{rest}"
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 5_000), st.sampled_from(PIPELINES))
-def test_they_agree_on_numbers_of_any_length(digits, pipeline):
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 5_000))
+def test_they_agree_on_numbers_of_any_length(digits):
+    roomy = pipeline(("id",), most_bytes=65_536)
     events = [
         b'{"id":1,"gr\xc3\xb6\xc3\x9fe":"s","%b":%b}' % (name.encode(), number.encode())
         for name in ("quantity", "weight", "unit_price_in_euro")
         for number in ("1" + "0" * digits, "-" + "9" * (digits + 1), "0." + "0" * digits + "1")
     ]
-    assert judged(events, pipeline) == decoded(events, pipeline)
+    assert judged(events, roomy) == decoded(events, roomy)

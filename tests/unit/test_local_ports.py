@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.local.home import Home
+from deploy.local.home import CHECKOUT, Home
 from deploy.local.ports import KAFKA, POSTGRES, SEARCHED, SERVICES, Ports
 from dovetail.errors import ConfigError, StackError
 
@@ -91,3 +93,24 @@ def test_services_each_get_a_port_of_their_own(home: Home) -> None:
     chosen = Ports(home, {}, {}).choose_services(names)
     assert list(chosen) == names
     assert len(set(chosen.values())) == 3
+
+
+def test_two_checkouts_that_start_at_once_do_not_choose_the_same_port(
+    home: Home, tmp_path: Path
+) -> None:
+    usual = free_port()
+    choose = (
+        "import sys; from pathlib import Path; from deploy.local.home import Home;"
+        "from deploy.local.ports import KAFKA, Ports;"
+        "print(Ports(Home(Path(sys.argv[1])), {}, {KAFKA: int(sys.argv[2])}).choose(KAFKA))"
+    )
+    # Chosen here and not bound yet: to the other process the port still looks free.
+    assert Ports(home, {}, {KAFKA: usual}).choose(KAFKA) == usual
+    other = subprocess.run(
+        [sys.executable, "-c", choose, str(tmp_path / "other"), str(usual)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(other.stdout) != usual

@@ -1,0 +1,120 @@
+"""What each stage costs an event, without the broker: `python -m bench.stages`.
+
+The stages' own handlers work on the demo's events from memory; what they send goes into a list.
+So this is the work itself: decoding, mapping, probing, splicing, packing batches. The Kafka
+client's share is in rdkafka_edges.py, the whole in end_to_end.py.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.demo.generate import GenerateSettings
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import MasterRows
+from dovetail.pipeline.load import load_pipeline
+from dovetail.service.metrics import Latency
+from dovetail.stream.ledger import Ledger
+from dovetail.stream.rdkafka import Records
+from dovetail.topology import Topology
+from services.cache_phase.handler import CacheHandler
+from services.disk_phase.handler import DiskHandler
+from services.ingest.handler import IngestHandler
+from services.mapper.handler import MapperHandler
+from services.warm import MemoryMigrations
+
+EVENTS = 50_000
+ROUNDS = 7
+
+
+class Sink:
+    """Keeps the batches that a stage passes on; edge messages are counted and dropped."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[tuple[int, bytes]]] = {}
+        self.edge = 0
+
+    def send(self, topic: str, value: bytes | None, partition: int = 0, **_: object) -> None:
+        self.sent.setdefault(topic, []).append((partition, value or b""))
+
+    def send_many(
+        self, topic: str, slots: object, data: object, bounds: object, **_: object
+    ) -> None:
+        column = Column(data, bounds)  # type: ignore[arg-type]
+        self.edge += len(column)
+        if topic.endswith("migrations"):
+            self.sent.setdefault(topic, []).extend((0, column[i]) for i in range(len(column)))
+
+
+class Catalogue:
+    """Every key has one row of about 120 bytes."""
+
+    def rows_of(self, keys: JoinKeys) -> MasterRows:
+        row = b'{"name":"' + b"x" * 100 + b'","price":9.95}'
+        return MasterRows(keys, Column.of([row] * len(keys)))
+
+    def close(self) -> None: ...
+
+
+def records_of(messages: list[tuple[int, bytes]]) -> Records:
+    column = Column.of([value for _, value in messages])
+    count = len(column)
+    return Records(
+        np.array([partition for partition, _ in messages], np.int32),
+        np.arange(count),
+        np.full(count, time.time_ns() // 1_000_000),
+        column.data,
+        column.bounds,
+        np.zeros(count, np.bool_),
+    )
+
+
+def measure(handler: object, records: Records) -> tuple[float, Sink]:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        sink = Sink()
+        started = time.process_time()
+        handler.handle(records, sink, Ledger())  # type: ignore[attr-defined]
+        best = min(best, time.process_time() - started)
+    return best / EVENTS * 1e9, sink
+
+
+def main() -> None:
+    pipeline = load_pipeline(Path("pipeline.yaml"))
+    topology = Topology(pipeline)
+    sales = GenerateSettings(bad=0.005).events().batch(1, np.zeros(EVENTS, np.int64))
+    source = Records(
+        (np.arange(EVENTS) % topology.source.partitions).astype(np.int32),
+        np.arange(EVENTS),
+        np.full(EVENTS, time.time_ns() // 1_000_000),
+        sales.data,
+        sales.bounds,
+        sales.tombstones,
+    )
+    figures = {}
+    figures["ingest_ns"], sink = measure(IngestHandler(pipeline, topology), source)
+    clean = records_of(sink.sent[topology.clean.name])
+    figures["mapper_ns"], sink = measure(MapperHandler(pipeline, topology), clean)
+    mapped = records_of(sink.sent[topology.mapped.name])
+    migrations = MemoryMigrations()
+    cache = CacheHandler(pipeline, topology, migrations, 64 << 20, Latency())
+    figures["cache_miss_ns"], sink = measure(cache, mapped)
+    missed = records_of(sink.sent[topology.missed.name])
+    disk = DiskHandler(pipeline, topology, Catalogue(), 64 << 20, 5000, Latency())
+    figures["disk_ns"], sink = measure(disk, missed)
+    migrations.take([value for _, value in sink.sent[topology.migrations.name]])
+    cache.between_steps()
+    figures["cache_hit_ns"], sink = measure(cache, mapped)
+    hits = sink.edge / EVENTS
+    for name, value in figures.items():
+        print(f"{name:16} {value:8.0f} ns an event")
+    print(f"{hits:.0%} of the events were hits in the last one")
+    print(json.dumps({name: round(value) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

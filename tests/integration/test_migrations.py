@@ -1,0 +1,246 @@
+"""Keys into caches over a real broker."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dovetail.join.cache import MISS, MasterCache
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.keys import hash_text_many
+from dovetail.join.mapper import Mapper
+from dovetail.settings import Settings
+from dovetail.stream import migrations
+from dovetail.stream.migrations import MigrationReader, send_migrations
+from dovetail.stream.rdkafka import Producer
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import Keeps, Topic
+
+SLOTS = 4
+PATIENCE_S = 60
+
+
+def ints(*keys):
+    return JoinKeys.of_ints(np.array(keys, np.int64))
+
+
+def texts(*keys):
+    column = Column.of([key.encode() for key in keys])
+    return JoinKeys(hash_text_many(column.data, column.bounds), column)
+
+
+class Caches:
+    """The topic, whoever writes to it, and nodes that hold what they read from it."""
+
+    def __init__(self, bootstrap, namespace, *, int_key):
+        self.settings = Settings(bootstrap, "", Path())
+        self.topic = Topic(f"{namespace}migrations", SLOTS, Keeps.LATEST)
+        ensure_topics(self.settings, [self.topic])
+        self.int_key = int_key
+        self.mapper = Mapper(SLOTS, int_key=int_key)
+        self.producer = Producer({"bootstrap.servers": bootstrap})
+        self._nodes = []
+
+    def node(self, slots=range(SLOTS)):
+        node = Node(self)
+        self._nodes.append(node)
+        node.reader.follow(list(slots))
+        return node
+
+    def send(self, keys, rows=b'{"v":1}'):
+        master = MasterRows(keys, Column.of([rows] * len(keys)))
+        entries = Entries.of(keys, master)
+        send_migrations(self.producer, self.topic, self.mapper, keys, entries, int_key=self.int_key)
+        self.producer.flush(30)
+
+    def send_evictions(self, keys):
+        slots = self.mapper.slots(keys)
+        for i, slot in enumerate(slots.tolist()):
+            name = str(keys.values[i]).encode() if self.int_key else keys.texts[i]
+            self.producer.send(self.topic.name, None, slot, name)
+        self.producer.flush(30)
+
+    def close(self):
+        for node in self._nodes:
+            node.reader.close()
+        self.producer.close()
+
+
+class Node:
+    def __init__(self, caches):
+        self.reader = MigrationReader(
+            caches.settings, caches.topic, caches.mapper, int_key=caches.int_key
+        )
+        self.cache = MasterCache(1 << 20)
+
+    def turn(self):
+        for change in self.reader.changes():
+            self.cache.evict(change.evictions)
+            self.cache.insert(change.entries)
+
+    def load(self):
+        self.until(lambda: self.reader.waiting_for() == "")
+
+    def until(self, done):
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, self.reader.waiting_for()
+            self.turn()
+            time.sleep(0.01)
+
+    def holds(self, keys):
+        return (self.cache.find(keys) != MISS).tolist()
+
+    def row(self, keys):
+        (start,) = self.cache.find(keys)
+        return None if start == MISS else self.cache.arena[start : start + 64].tobytes()
+
+
+@pytest.fixture(params=["int", "text"])
+def int_key(request):
+    return request.param == "int"
+
+
+@pytest.fixture
+def caches(bootstrap, kafka_namespace, int_key):
+    caches = Caches(bootstrap, kafka_namespace, int_key=int_key)
+    yield caches
+    caches.close()
+
+
+@pytest.fixture
+def keys(int_key):
+    numbers = range(-5, 495)
+    return ints(*numbers) if int_key else texts(*(f"kéy {n}" for n in numbers))
+
+
+def test_a_node_that_starts_late_loads_everything(caches, keys):
+    caches.send(keys)
+    node = caches.node()
+    assert "4 slots to go" in node.reader.waiting_for()
+    node.load()
+    assert all(node.holds(keys))
+    assert len(node.cache) == len(keys)
+
+
+def test_an_empty_topic_is_loaded_at_once(caches):
+    node = caches.node()
+    node.load()
+    assert len(node.cache) == 0
+
+
+def test_the_latest_rows_of_a_key_win_in_one_batch_and_over_many(caches, keys):
+    one = keys.slice(0, 1)
+    for value in range(5):
+        caches.send(one, b'{"v":%d}' % value)
+    node = caches.node()
+    node.load()
+    assert b'"v":4}' in node.row(one)
+    caches.send(one, b'{"v":5}')
+    node.until(lambda: b'"v":5}' in node.row(one))
+    assert len(node.cache) == 1
+
+
+def test_an_eviction_reaches_nodes_that_run_and_such_as_start_later(caches, keys):
+    caches.send(keys)
+    early = caches.node()
+    early.load()
+    gone, kept = keys.slice(0, 200), keys.slice(200, 500)
+    caches.send_evictions(gone)
+    early.until(lambda: not any(early.holds(gone)))
+    late = caches.node()
+    late.load()
+    for node in (early, late):
+        assert not any(node.holds(gone))
+        assert all(node.holds(kept))
+
+
+def test_a_key_comes_back_after_its_eviction(caches, keys):
+    one = keys.slice(3, 4)
+    caches.send(one)
+    caches.send_evictions(one)
+    caches.send(one, b'{"v":2}')
+    node = caches.node()
+    node.load()
+    assert b'"v":2}' in node.row(one)
+
+
+def test_a_node_holds_the_keys_of_its_slots_only(caches, keys):
+    caches.send(keys)
+    node = caches.node([1, 3])
+    node.load()
+    slots = caches.mapper.slots(keys)
+    assert node.holds(keys) == np.isin(slots, [1, 3]).tolist()
+
+
+def test_a_slot_that_is_given_up_takes_its_keys_along_and_no_others(caches, keys):
+    caches.send(keys)
+    node = caches.node()
+    node.load()
+    node.cache.evict_values(node.reader.forget([0, 2], node.cache.keys()))
+    slots = caches.mapper.slots(keys)
+    assert node.holds(keys) == np.isin(slots, [1, 3]).tolist()
+    assert node.reader.waiting_for() == ""
+    caches.send(keys, b'{"v":7}')
+    mine = keys.take(np.flatnonzero(slots == 1)[:1])
+    node.until(lambda: b'"v":7}' in node.row(mine))
+    assert not any(node.holds(keys.take(np.flatnonzero(np.isin(slots, [0, 2])))))
+
+
+def test_a_slot_that_comes_back_is_loaded_anew(caches, keys):
+    caches.send(keys)
+    node = caches.node()
+    node.load()
+    node.cache.evict_values(node.reader.forget([2], node.cache.keys()))
+    slots = caches.mapper.slots(keys)
+    gone = keys.take(np.flatnonzero(slots == 2)[:5])
+    caches.send_evictions(gone)
+    node.reader.follow([2])
+    assert "1 slots to go" in node.reader.waiting_for()
+    node.load()
+    assert sum(node.holds(keys)) == len(keys) - 5
+    assert not any(node.holds(gone))
+
+
+def test_a_slot_given_up_while_loading_is_not_waited_for(caches, keys):
+    node = caches.node()
+    node.reader.forget([0, 1, 2, 3], node.cache.keys())
+    assert node.reader.waiting_for() == ""
+
+
+def test_a_key_too_large_for_a_message_is_evicted_instead(caches, keys, monkeypatch):
+    one = keys.slice(0, 1)
+    caches.send(one)
+    node = caches.node()
+    node.load()
+    assert all(node.holds(one))
+    monkeypatch.setattr(migrations, "_LARGEST_ENTRY", 1000)
+    caches.send(one, b'{"v":"%s"}' % (b"x" * 1000))
+    node.until(lambda: not any(node.holds(one)))
+
+
+def test_what_is_not_committed_is_not_read(caches, keys, bootstrap):
+    mine = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{caches.topic.name}-writer"}
+    )
+    with mine as producer:
+        producer.init_transactions(30)
+        caches.send(keys.slice(0, 1))
+        caches.producer, plain = producer, caches.producer
+        producer.begin()
+        master = MasterRows(keys, Column.of([b'{"v":1}'] * len(keys)))
+        send_migrations(
+            producer,
+            caches.topic,
+            caches.mapper,
+            keys,
+            Entries.of(keys, master),
+            int_key=caches.int_key,
+        )
+        producer.abort(30)
+        caches.producer = plain
+    node = caches.node()
+    node.load()
+    assert sum(node.holds(keys)) == 1

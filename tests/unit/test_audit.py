@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from dovetail.audit import Audit, _problems
+
+DRAINED = {
+    "ingest": {"in": 100, "clean": 90, "dead.empty": 4, "dead.invalid-json": 6},
+    "mapper": {"in": 90, "mapped": 90},
+    "cache_phase": {"in": 90, "hits": 60, "enriched": 50, "unmatched": 10, "missed": 30},
+    "disk_phase": {"in": 30, "enriched": 25, "unmatched": 5, "outputs": 70},
+}
+
+
+def audit_of(waiting=0, **changes):
+    stages = {name: Counter({**DRAINED[name], **changes.get(name, {})}) for name in DRAINED}
+    return Audit(stages, waiting, list(_problems(stages)))
+
+
+def test_when_all_is_answered_the_sum_holds_and_nothing_is_in_flight():
+    seen = audit_of()
+    assert (seen.taken, seen.enriched, seen.unmatched, seen.dead_lettered) == (100, 75, 15, 10)
+    assert seen.drained
+    assert not seen.off
+    assert seen.equation() == (
+        "in 100 = enriched 75 + unmatched 15 + parked 0 + dead-lettered 10 + shed 0 + in flight 0"
+    )
+
+
+def test_what_waits_in_the_source_is_not_in_flight_but_not_drained_either():
+    seen = audit_of(waiting=3)
+    assert seen.in_flight == 0
+    assert not seen.drained
+    assert seen.backlogs["ingest"] == 3
+
+
+def test_what_is_between_two_stages_is_in_flight_and_no_problem():
+    seen = audit_of(mapper={"in": 95, "mapped": 95}, ingest={"in": 105, "clean": 95})
+    assert seen.in_flight == 5
+    assert seen.problems == []
+    assert seen.backlogs == {"ingest": 0, "mapper": 0, "cache_phase": 5, "disk_phase": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"ingest": {"clean": 89}}, "ingest took in 100 events and gave out 99"),
+        ({"mapper": {"mapped": 91}}, "mapper took in 90 events and gave out 91"),
+        ({"cache_phase": {"missed": 29}}, "cache_phase took in 90 events and gave out 89"),
+        ({"disk_phase": {"unmatched": 6}}, "disk_phase took in 30 events and gave out 31"),
+        (
+            {"disk_phase": {"in": 31, "enriched": 26}},
+            "disk_phase took in 31 events, but cache_phase had passed on only 30",
+        ),
+    ],
+)
+def test_an_event_lost_or_doubled_anywhere_is_a_problem(changes, problem):
+    seen = audit_of(**changes)
+    assert seen.off
+    assert problem in seen.problems
