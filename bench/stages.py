@@ -17,6 +17,7 @@ from dovetail.demo.generate import GenerateSettings
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.pipeline.load import load_pipeline
+from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Records
@@ -84,6 +85,7 @@ def measure(handler: object, records: Records) -> tuple[float, Sink]:
 
 
 def main() -> None:
+    keep_freed_memory()
     pipeline = load_pipeline(Path("pipeline.yaml"))
     topology = Topology(pipeline)
     sales = GenerateSettings(bad=0.005).events().batch(1, np.zeros(EVENTS, np.int64))

@@ -22,6 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from dovetail.errors import ConfigError, DovetailError, MasterDataError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
+from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.heartbeat import Heart
 from dovetail.service.metrics import Metrics
 from dovetail.settings import Settings
@@ -53,6 +54,7 @@ def run_stage(
 ) -> int:
     """Run one stage as this process, from its settings to its last step."""
     try:
+        keep_freed_memory()
         settings = Settings.from_environment()
         logs.configure(service=service, node=settings.node)
         pipeline = load_pipeline(settings.pipeline)
