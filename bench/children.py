@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from deploy.local.home import Home
 
 _TICK_S = 0.2
-_SUMMARY = re.compile(r"([\d,]+) events in ([\d.]+) s.*?(?:up to ([\d.]+) s behind)?[^)]*\(")
+_SUMMARY = re.compile(
+    r"([\d,]+) events in ([\d.]+) s, [\d,]+ events/s(?:; up to ([\d.]+) s behind schedule)? \("
+)
 
 
 @contextlib.contextmanager

@@ -23,14 +23,15 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.arrivals import Latency, latency_of, sent_times
+from bench.arrivals import latency_of, sent_times
 from bench.broker_alone import pass_through
-from bench.children import Load, Sent, child, wait_for_end, wait_for_line
-from bench.measure import MIB, Deadline, Meter, Progress
+from bench.children import Load, child, wait_for_end, wait_for_line
+from bench.figures import Figures, Sustained, summary, table
+from bench.measure import Deadline, Meter, Progress
 from bench.ranges import group_at
 from deploy.local.files import write_atomically
 from deploy.local.home import CHECKOUT, Home
@@ -63,47 +64,20 @@ _STATS_EVERY_S = 1.0
 @dataclass(frozen=True)
 class Size:
     backlog: int
+    baseline: int
+    """Events of the backlog that the script is given: its rate does not change with more."""
     warm_up: int
     """Events of one round of warming up."""
     warm_rounds: int
     """Rounds at most."""
     sustained_s: float
     limit_s: float
+    """When to give up. A quiet machine needs a third of it."""
 
 
-QUICK = Size(1_000_000, 250_000, 6, 8.0, 290.0)
-FULL = Size(4_000_000, 500_000, 10, 30.0, 1_190.0)
+QUICK = Size(1_000_000, 500_000, 250_000, 5, 8.0, 480.0)
+FULL = Size(4_000_000, 2_000_000, 500_000, 10, 30.0, 1_800.0)
 BASELINE_WARM_UP = 300_000
-BASELINE_EVENTS = 1_000_000
-
-
-@dataclass
-class Sustained:
-    share: float
-    sent: Sent
-    latency: Latency
-    cpu_s: dict[str, float]
-
-
-@dataclass
-class Figures:
-    """What was measured, phase by phase."""
-
-    events: int = 0
-    progress: Progress = field(default_factory=lambda: Progress(0.0))
-    hit_rate: float = 0.0
-    cpu_s: dict[str, float] = field(default_factory=dict)
-    resident: dict[str, int] = field(default_factory=dict)
-    held: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Most bytes held, and the budget, by process."""
-    others: float = 0.0
-    preload_rate: float = 0.0
-    sustained: list[Sustained] = field(default_factory=list)
-    baseline: dict[str, float] = field(default_factory=dict)
-    baseline_cpu_s: dict[str, float] = field(default_factory=dict)
-    baseline_others: float = 0.0
-    broker_rate: float = 0.0
-    restarts: int = 0
 
 
 class Bench:
@@ -177,6 +151,7 @@ class Bench:
             sent = self._load.send(events, rate, self._tick_until_sent(meter, sum(starts)))
             now = self._drain(seen)
             meter.sample()
+            others = meter.others_share()
         sent_ms = sent_times(
             self.settings, source.name, starts, sent.first, events, self._deadline.check
         )
@@ -188,7 +163,7 @@ class Bench:
                 f"but {latency.outputs:,} arrived"
             )
         self._keep_memory(meter)
-        self.figures.sustained.append(Sustained(share, sent, latency, meter.cpu_s()))
+        self.figures.sustained.append(Sustained(share, sent, latency, meter.cpu_s(), others))
         _say(f"latency p50 {latency.p50_ms:,.0f} ms, p99 {latency.p99_ms:,.0f} ms")
 
     def check(self, *, against_sql: bool) -> None:
@@ -218,7 +193,7 @@ class Bench:
         ensure_topics(self.settings, [target])
         source = self.topology.source
         warm = min(BASELINE_WARM_UP, sum(self._starts))
-        events = min(BASELINE_EVENTS, self._size.backlog)
+        events = self._size.baseline
         starts = [at - warm // source.partitions for at in self._starts]
         _say(f"the script: {events:,} events of the same backlog")
         arguments = [source.name, target.name, json.dumps(starts), str(warm), str(events)]
@@ -336,94 +311,6 @@ def _answered(seen: Audit) -> int:
 def _hit_rate(before: Audit, after: Audit) -> float:
     answered = after.enriched + after.unmatched - before.enriched - before.unmatched
     return (after.hits - before.hits) / answered if answered else 0.0
-
-
-# ── telling ──────────────────────────────────────────────────────────────────────────────
-
-
-def summary(figures: Figures) -> dict[str, Any]:
-    rate = figures.progress.rate()
-    first, last = figures.sustained[0], figures.sustained[-1]
-    a_million = 1e6 / figures.events
-    cpu = {name: seconds * a_million for name, seconds in figures.cpu_s.items()}
-    for name in ("generator", "reader"):
-        cpu[name] = last.cpu_s.get(name, 0.0) * 1e6 / last.sent.events
-    baseline_events = figures.baseline["seconds"] * figures.baseline["events_per_s"]
-    baseline_rate = figures.baseline["events_per_s"]
-    return {
-        "events_per_s": round(rate),
-        "middle_events_per_s": round(figures.progress.middle_rate()),
-        "p50_ms": round(first.latency.p50_ms, 1),
-        "p99_ms": round(first.latency.p99_ms, 1),
-        "latency_at_rate": [
-            {
-                "share": each.share,
-                "events_per_s": round(each.sent.rate),
-                "generator_behind_s": each.sent.behind_s,
-                **{name: round(value, 1) for name, value in asdict(each.latency).items()},
-            }
-            for each in figures.sustained
-        ],
-        "baseline_events_per_s": round(baseline_rate),
-        "over_baseline": round(rate / baseline_rate, 2),
-        "broker_events_per_s": round(figures.broker_rate),
-        "preload_events_per_s": round(figures.preload_rate),
-        "cpu_s_per_million": {name: round(value, 2) for name, value in sorted(cpu.items())},
-        "baseline_cpu_s_per_million": {
-            name: round(seconds / baseline_events * 1e6, 2)
-            for name, seconds in sorted(figures.baseline_cpu_s.items())
-        },
-        "rss_mb": {name: round(b / MIB) for name, b in sorted(figures.resident.items())},
-        "held_mb": {
-            name: [round(held / MIB, 1), round(budget / MIB, 1)]
-            for name, (held, budget) in sorted(figures.held.items())
-        },
-        "hit_rate": round(figures.hit_rate, 4),
-        "baseline_hit_rate": round(figures.baseline["hit_rate"], 4),
-        "others_share_of_cpu": round(figures.others, 3),
-        "baseline_others_share_of_cpu": round(figures.baseline_others, 3),
-        "restarts": figures.restarts,
-        "events": figures.events,
-    }
-
-
-def table(result: dict[str, Any]) -> str:
-    middle, hits = result["middle_events_per_s"], result["hit_rate"]
-    script, script_hits = result["baseline_events_per_s"], result["baseline_hit_rate"]
-    lines = [
-        "",
-        f"pipeline       {result['events_per_s']:>10,} events/s   {hits:.1%} hits",
-        f"  its middle   {middle:>10,} events/s   from 10 % to 90 % of the answers",
-        f"baseline       {script:>10,} events/s   {script_hits:.1%} hits",
-        f"over baseline  {result['over_baseline']:>10.2f} times",
-        f"broker alone   {result['broker_events_per_s']:>10,} events/s   in and out, no work",
-        "",
-        "latency, source record to committed output read (ms)",
-    ]
-    for at in result["latency_at_rate"]:
-        behind = at["generator_behind_s"]
-        late = f"   generator up to {behind:.2f} s behind" if behind else ""
-        lines.append(
-            f"  {at['share']:.0%} = {at['events_per_s']:>8,} events/s   p50 {at['p50_ms']:>7,.0f}"
-            f"   p99 {at['p99_ms']:>7,.0f}   max {at['max_ms']:>7,.0f}{late}"
-        )
-    lines += ["", f"  {'process':<16}{'CPU s/M events':>16}{'resident MiB':>14}  held/budget MiB"]
-    cpu, resident, held = result["cpu_s_per_million"], result["rss_mb"], result["held_mb"]
-    for name in sorted(cpu, key=lambda name: -cpu[name]):
-        of_budget = "{}/{}".format(*held[name]) if name in held else ""
-        lines.append(f"  {name:<16}{cpu[name]:>16.2f}{resident.get(name, 0):>14,}  {of_budget}")
-    lines.append(f"  {'all':<16}{sum(cpu.values()):>16.2f}")
-    lines += ["", f"  {'with the script':<16}{'CPU s/M events':>16}{'resident MiB':>14}"]
-    cpu = result["baseline_cpu_s_per_million"]
-    for name in sorted(cpu, key=lambda name: -cpu[name]):
-        shown = f"{resident[name]:,}" if name == "baseline" else ""
-        lines.append(f"  {name:<16}{cpu[name]:>16.2f}{shown:>14}")
-    noise = max(result["others_share_of_cpu"], result["baseline_others_share_of_cpu"])
-    if noise > 0.05:
-        lines += ["", f"noisy: other processes took {noise:.0%} of the cores in a measured phase"]
-    if result["restarts"]:
-        lines += ["", f"services were started again {result['restarts']} times: see their logs"]
-    return "\n".join(lines)
 
 
 _STARTED = time.monotonic()

@@ -43,7 +43,7 @@ class Sink:
         self.sent.setdefault(topic, []).append((partition, value or b""))
 
     def send_many(
-        self, topic: str, slots: object, data: object, bounds: object, **_: object
+        self, topic: str, _slots: object, data: object, bounds: object, **_: object
     ) -> None:
         column = Column(data, bounds)  # type: ignore[arg-type]
         self.edge += len(column)
