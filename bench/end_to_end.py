@@ -40,7 +40,7 @@ from deploy.local.ports import Ports
 from deploy.local.processes import reap_leftovers, sole_supervisor
 from deploy.local.services import Services, is_ready
 from deploy.local.stack import Stack
-from dovetail.audit import Audit, audit
+from dovetail.audit import Audit, Auditor
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import ConservationError, DovetailError, StackError
 from dovetail.pipeline.load import load_pipeline
@@ -94,6 +94,7 @@ class Bench:
         self._services = services
         self._size = size
         self._admin = admin_of(settings)
+        self._auditor = Auditor(settings, self.topology)
         self._deadline = Deadline(size.limit_s)
         self._load = Load(stack.home, self.topology.source.name, stack.environment())
         self._meter: Meter | None = None
@@ -227,7 +228,7 @@ class Bench:
     # ── watching ─────────────────────────────────────────────────────────────────────────
 
     def audit(self) -> Audit:
-        return audit(self._admin, self.topology)
+        return self._auditor.audit()
 
     def tick(self) -> None:
         self._deadline.check()

@@ -10,19 +10,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-
 from dovetail import topology as services
 from dovetail.stream import ledger
 from dovetail.stream.ledger import dead_letters, parse
-from dovetail.stream.topics import ends
+from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.topics import admin_of, beginnings, ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confluent_kafka.admin import AdminClient
-
-    from dovetail.topology import Stage, Topology
+    from dovetail.settings import Settings
+    from dovetail.stream.offsets import Committed
+    from dovetail.topology import Topology
 
 _ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED)
 _HANDOVERS = (
@@ -100,13 +99,43 @@ class Audit:
         )
 
 
-def audit(admin: AdminClient, topology: Topology) -> Audit:
-    """Read all ledgers, the last stage's first: what moves on meanwhile is in flight, not lost."""
-    read = {stage.service: _read(admin, topology, stage) for stage in reversed(topology.stages)}
-    stages = {stage.service: read[stage.service][0] for stage in topology.stages}
-    committed = read[services.INGEST][1]
-    waiting = sum(ends(admin, topology.source)) - committed
-    return Audit(stages, waiting, list(_problems(stages)))
+class Auditor:
+    """Reads the ledgers and adds them up; holds a connection to the broker for it."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        self._topology = topology
+        self._admin = admin_of(settings)
+        self._offsets = {
+            stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
+            for stage in topology.stages
+        }
+
+    def audit(self) -> Audit:
+        """Read the last stage first: what moves on meanwhile is in flight, not lost."""
+        committed = {
+            stage.service: self._offsets[stage.service].read()
+            for stage in reversed(self._topology.stages)
+        }
+        stages = {
+            stage.service: _ledger(committed[stage.service]) for stage in self._topology.stages
+        }
+        waiting = self._waiting(committed[services.INGEST])
+        return Audit(stages, waiting, list(_problems(stages)))
+
+    def _waiting(self, committed: dict[int, Committed]) -> int:
+        """Records of the source behind what ingest has committed, or behind its beginning."""
+        starts = beginnings(self._admin, self._topology.source)
+        taken = {number: at.offset for number, at in committed.items()}
+        return sum(
+            end - max(start, taken.get(number, 0))
+            for number, (start, end) in enumerate(
+                zip(starts, ends(self._admin, self._topology.source), strict=True)
+            )
+        )
+
+    def close(self) -> None:
+        for offsets in self._offsets.values():
+            offsets.close()
 
 
 def _problems(stages: dict[str, Counter[str]]) -> Iterator[str]:
@@ -126,14 +155,9 @@ def _given_out(counts: Counter[str]) -> int:
     return passed_on + sum(counts[outcome] for outcome in _ANSWERED) + dead_letters(counts)
 
 
-def _read(admin: AdminClient, topology: Topology, stage: Stage) -> tuple[Counter[str], int]:
-    """A stage's ledger over all partitions, and the sum of its committed offsets."""
-    group = topology.group(stage.service)
-    [future] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+def _ledger(committed: dict[int, Committed]) -> Counter[str]:
+    """A stage's counts over all partitions."""
     total: Counter[str] = Counter()
-    committed = 0
-    for partition in future.result().topic_partitions:
-        if partition.topic == stage.reads.name and partition.offset >= 0:
-            total.update(parse(partition.metadata or ""))
-            committed += partition.offset
-    return total, committed
+    for at in committed.values():
+        total.update(parse(at.text))
+    return total

@@ -72,14 +72,13 @@ def _add_pipeline_command(
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    from dovetail.audit import audit
+    from dovetail.audit import Auditor
     from dovetail.pipeline.load import load_pipeline
     from dovetail.settings import Settings
-    from dovetail.stream.topics import admin_of
     from dovetail.topology import Topology
 
     settings = Settings.from_environment({"DATABASE_URL": "unused", **os.environ})
-    seen = audit(admin_of(settings), Topology(load_pipeline(arguments.pipeline)))
+    seen = Auditor(settings, Topology(load_pipeline(arguments.pipeline))).audit()
     print(seen.equation())
     print(f"waiting to be taken: {seen.waiting:,}")
     for problem in seen.problems:

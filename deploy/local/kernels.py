@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _WITHIN_S = 300.0
 
 
+def kept_in(home: Home) -> dict[str, str]:
+    """The environment in which compiled kernels are found again; `make` names a better place."""
+    return {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(home.cache / "numba"))}
+
+
 @contextlib.contextmanager
 def compiling(
     home: Home, pipeline: Path, report: Callable[[str], None]
@@ -33,7 +38,7 @@ def compiling(
         child = subprocess.Popen(
             guarded([sys.executable, "-m", "deploy.local.warm", str(pipeline.resolve())]),
             cwd=CHECKOUT,
-            env={**os.environ, "NUMBA_CACHE_DIR": str(home.cache / "numba")},
+            env={**os.environ, **kept_in(home)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

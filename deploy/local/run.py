@@ -29,20 +29,18 @@ from deploy.local.ports import Ports
 from deploy.local.processes import Managed
 from deploy.local.services import Services
 from deploy.local.stack import Stack
-from dovetail.audit import Audit, audit
+from dovetail.audit import Audit, Auditor
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import DovetailError, StackError
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.load import load_pipeline
 from dovetail.settings import Settings, kafka_options
-from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import Verdict, ends_of, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from confluent_kafka.admin import AdminClient
 
 _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
@@ -104,7 +102,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
                 _watch(arguments.seconds, stack, services, generator, console)
             finally:
                 generator.stop()
-            final = _drain(admin_of(settings), topology, services, report)
+            with contextlib.closing(Auditor(settings, topology)) as auditor:
+                final = _drain(auditor, services, report)
             verdict = None
             if arguments.seconds is not None:
                 verdict = verify(settings, pipeline, topology, report=report, begin=begin)
@@ -169,14 +168,12 @@ def _display(console: Console, live: Live) -> Iterator[Callable[[str, str], None
     yield print_line
 
 
-def _drain(
-    admin: AdminClient, topology: Topology, services: Services, report: Callable[[str], None]
-) -> Audit:
+def _drain(auditor: Auditor, services: Services, report: Callable[[str], None]) -> Audit:
     """Wait until everything sent is answered."""
     moved = told = time.monotonic()
     before: Audit | None = None
     while True:
-        now = audit(admin, topology)
+        now = auditor.audit()
         if now.drained or now.off:
             return now
         if before is None or now.stages != before.stages:

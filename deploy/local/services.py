@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from deploy.local.files import last_lines
 from deploy.local.home import CHECKOUT
+from deploy.local.kernels import kept_in
 from deploy.local.processes import Managed
 from dovetail.errors import StackError
 from dovetail.topology import CONTROL, Topology
@@ -66,6 +67,7 @@ class Services:
                     cwd=CHECKOUT,
                     env={
                         **os.environ,
+                        **kept_in(home),
                         **environment,
                         "DOVETAIL_PIPELINE": str(pipeline_file.resolve()),
                         "DOVETAIL_NODE": str(node),

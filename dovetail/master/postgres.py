@@ -7,7 +7,7 @@ stream: what arrives is cut into columns and never touched again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from dovetail.join.entry import MasterRows
     from dovetail.pipeline.spec import Pipeline
 
-_CONNECT_SECONDS = 10
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": 10,
+    # A network that swallows packets looks like a slow query for ever; these make it an error.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 _SESSION = (
     # Events are UTF-8, whatever the database is encoded in.
     "SET client_encoding = 'UTF8'",
@@ -65,9 +72,7 @@ class PostgresMaster:
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None:
-            self._connection = psycopg.connect(
-                self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
-            )
+            self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
             for setting in _SESSION:
                 self._connection.execute(setting)
         return self._connection

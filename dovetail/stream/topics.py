@@ -52,12 +52,18 @@ def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int 
             )
 
 
+def beginnings(admin: AdminClient, topic: Topic) -> list[int]:
+    """The first offset of each partition that is still there."""
+    return _offsets(admin, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
 def ends(admin: AdminClient, topic: Topic) -> list[int]:
     """Where each partition ends for a reader of committed messages."""
-    asked = {
-        TopicPartition(topic.name, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        for number in range(topic.partitions)
-    }
+    return _offsets(admin, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def _offsets(admin: AdminClient, topic: Topic, wanted: OffsetSpec) -> list[int]:
+    asked = {TopicPartition(topic.name, number): wanted for number in range(topic.partitions)}
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
@@ -66,7 +72,7 @@ def ends(admin: AdminClient, topic: Topic) -> list[int]:
             return [found[number] for number in range(topic.partitions)]
         except KafkaException as error:
             if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
-                raise Unavailable(f"the end of {topic.name} cannot be read: {error}") from error
+                raise Unavailable(f"offsets of {topic.name} cannot be read: {error}") from error
             time.sleep(0.1)
 
 

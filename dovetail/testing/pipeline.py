@@ -26,11 +26,11 @@ from deploy.local.files import last_lines
 from deploy.local.ports import Ports
 from deploy.local.processes import reap_leftovers
 from deploy.local.services import Services
-from dovetail.audit import Audit, audit
+from dovetail.audit import Audit, Auditor
 from dovetail.errors import StackError, Unavailable
 from dovetail.pipeline.load import load_pipeline
 from dovetail.settings import Settings
-from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import Verdict, headers_of, read_all, verify
 
@@ -70,7 +70,7 @@ class RunningPipeline:
         self.settings = Settings(bootstrap, database_url, self._file)
         self.reports: list[str] = []
         """What the supervisor had to say."""
-        self._admin = admin_of(self.settings)
+        self._auditor = Auditor(self.settings, self.topology)
         self._producer = Producer(self.settings.client({"linger.ms": 5}))
         self._partitions = cycle(range(self.topology.source.partitions))
         self._services = Services(
@@ -131,7 +131,7 @@ class RunningPipeline:
             yield headers_of(message), message.value()
 
     def audit(self) -> Audit:
-        return audit(self._admin, self.topology)
+        return self._auditor.audit()
 
     def verdict(self) -> Verdict:
         """Compare with SQL; the pipeline has to be drained."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from dovetail.audit import Audit, audit
+from dovetail.audit import Audit, Auditor
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.errors import Unavailable
-from dovetail.stream.topics import admin_of
 from dovetail.topology import STATS_TOPIC
-from services.control.purge import purge
+from services.control.purge import Purge
 
 if TYPE_CHECKING:
     from dovetail.settings import Settings
@@ -76,7 +76,8 @@ class Monitor:
 
     def audit(self) -> Audit:
         """The sum as of now, not as of the last look."""
-        return audit(admin_of(self._settings), self._topology)
+        with closing(Auditor(self._settings, self._topology)) as auditor:
+            return auditor.audit()
 
     def stats(self) -> dict[str, Any]:
         now = time.monotonic()
@@ -109,24 +110,25 @@ class Monitor:
             self._settings.client({"group.id": "dovetail.control", "enable.auto.commit": False})
         )
         consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
-        admin = admin_of(self._settings)
+        auditor = Auditor(self._settings, self._topology)
+        purge = Purge(self._settings, self._topology)
         audited = 0.0
         purged = time.monotonic()
-        while not self._stop.is_set():
-            for message in consumer.consume(100, 0.2):
-                if message.error() is None:
-                    self._hear(Heartbeat.FromString(message.value() or b""))
-            now = time.monotonic()
-            try:
-                if now - audited >= _AUDIT_EVERY_S:
-                    self._audit = audit(admin, self._topology)
-                    audited = now
-                if now - purged >= _PURGE_EVERY_S:
-                    purge(admin, self._topology)
-                    purged = now
-            except (KafkaException, Unavailable) as error:
-                log.warning("the broker does not answer", extra={"reason": str(error)})
-        consumer.close()
+        with closing(consumer), closing(auditor), closing(purge):
+            while not self._stop.is_set():
+                for message in consumer.consume(100, 0.2):
+                    if message.error() is None:
+                        self._hear(Heartbeat.FromString(message.value() or b""))
+                now = time.monotonic()
+                try:
+                    if now - audited >= _AUDIT_EVERY_S:
+                        self._audit = auditor.audit()
+                        audited = now
+                    if now - purged >= _PURGE_EVERY_S:
+                        purge.run()
+                        purged = now
+                except Unavailable as error:
+                    log.warning("the broker does not answer", extra={"reason": str(error)})
 
     def _hear(self, beat: Heartbeat) -> None:
         if beat.pipeline != self._topology.pipeline.name:

@@ -9,31 +9,41 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
+from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.topics import admin_of
 from dovetail.topology import Keeps
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
+    from dovetail.settings import Settings
     from dovetail.topology import Topology
 
 log = logging.getLogger(__name__)
 
 
-def purge(admin: AdminClient, topology: Topology) -> None:
-    for stage in topology.stages:
-        if stage.reads.keeps is not Keeps.UNREAD:
-            continue
-        group = ConsumerGroupTopicPartitions(topology.group(stage.service))
-        [future] = admin.list_consumer_group_offsets([group]).values()
-        read = [
-            partition
-            for partition in future.result().topic_partitions
-            if partition.topic == stage.reads.name and partition.offset > 0
-        ]
-        for deletion in admin.delete_records(read).values() if read else ():
-            try:
-                deletion.result()
-            except KafkaException as error:
-                log.warning("not purged", extra={"topic": stage.reads.name, "reason": str(error)})
+class Purge:
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        self._admin = admin_of(settings)
+        self._offsets = {
+            stage.reads.name: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
+            for stage in topology.stages
+            if stage.reads.keeps is Keeps.UNREAD
+        }
+
+    def run(self) -> None:
+        for topic, offsets in self._offsets.items():
+            read = [
+                TopicPartition(topic, number, at.offset)
+                for number, at in offsets.read().items()
+                if at.offset > 0
+            ]
+            for deletion in self._admin.delete_records(read).values() if read else ():
+                try:
+                    deletion.result()
+                except KafkaException as error:
+                    log.warning("not purged", extra={"topic": topic, "reason": str(error)})
+
+    def close(self) -> None:
+        for offsets in self._offsets.values():
+            offsets.close()

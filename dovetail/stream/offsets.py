@@ -1,0 +1,61 @@
+"""What a consumer group has committed, read from outside the group.
+
+Not by AdminClient.list_consumer_group_offsets: on a broker that has just started, and whose
+group coordinator is not there yet, that call brings the whole process down (librdkafka 2.16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from dovetail.errors import Unavailable
+
+if TYPE_CHECKING:
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    offset: int
+    text: str
+    """The ledger beside it."""
+
+
+class CommittedOffsets:
+    """Asks for a group's offsets on one topic, without ever joining it."""
+
+    def __init__(self, settings: Settings, group: str, topic: Topic) -> None:
+        self._group = group
+        self._partitions = [
+            TopicPartition(topic.name, number) for number in range(topic.partitions)
+        ]
+        self._consumer = Consumer(
+            settings.client(
+                {
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    # The last committed ones, without waiting for a transaction under way.
+                    "isolation.level": "read_uncommitted",
+                    "log_level": 0,
+                }
+            )
+        )
+
+    def read(self) -> dict[int, Committed]:
+        """By partition, without those of which nothing is committed."""
+        try:
+            found = self._consumer.committed(self._partitions, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise Unavailable(f"offsets of {self._group} cannot be read: {error}") from error
+        return {
+            at.partition: Committed(at.offset, at.metadata or "") for at in found if at.offset >= 0
+        }
+
+    def close(self) -> None:
+        self._consumer.close()
