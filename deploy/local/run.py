@@ -56,7 +56,7 @@ def main() -> int:
         console.print(f"[red]error[/red] {error}", markup=True)
         return 1
     except KeyboardInterrupt:
-        console.print("stopped before it was up")
+        console.print("stopped")
         return 130
 
 
