@@ -15,6 +15,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_check(commands)
     _add_generate(commands)
+    _add_size(commands)
     _add_pipeline_command(commands, "audit", _audit, "check the conservation sum")
     _add_pipeline_command(
         commands, "verify", _verify, "compare a drained pipeline's output with SQL"
@@ -58,6 +59,14 @@ def _generate(arguments: argparse.Namespace) -> int:
 
     settings = Settings.from_environment({"DATABASE_URL": "unused", **os.environ})
     return generate.run(arguments, settings.client())
+
+
+def _add_size(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from dovetail.join.cost import command
+
+    parser = commands.add_parser("size", help="how much memory a rate needs, and the reverse")
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
 
 
 def _add_pipeline_command(

@@ -147,6 +147,9 @@ class Broker:
             self._java,
             f"-Xmx{heap}",
             "-XX:+UseSerialGC",
+            # The optimising compiler takes minutes to earn back what it costs, on cores that the
+            # services need as well.
+            "-XX:TieredStopAtLevel=1",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}",
             "-cp",

@@ -93,7 +93,7 @@ def test_children_end_when_their_supervisor_is_killed(home: Home) -> None:
     )
     assert supervisor.stdout is not None
     pid = int(supervisor.stdout.readline())
-    until(lambda: "time.sleep" in psutil.Process(pid).cmdline()[-1])
+    until(lambda: "time.sleep" in "".join(psutil.Process(pid).cmdline()[-1:]))
     assert runs(pid)
     supervisor.kill()
     supervisor.communicate()

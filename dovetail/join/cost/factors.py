@@ -1,0 +1,124 @@
+"""Cost factors: the seconds that one operation takes; and work, operations counted.
+
+The papers write a step's cost as a sum of counts times factors, c_loop = c_I/O(b) + w·c_A + ….
+Here the counts are a value of their own, `Work`, so that a model says what a step does, the
+factors say how long that takes, and a measured step can correct the factors.
+
+c_I/O(b) is affine, one `seek` and b times `page`: that is what disks and databases show over the
+range that matters, and what gives the papers' curves their optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from dovetail.errors import ConfigError
+
+PAGE_BYTES = 8192
+"""Of a PostgreSQL heap page: what `Factors.page` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operations:
+    seek: float = 0.0
+    """One read of R, whatever its size: the fixed part of c_I/O."""
+    page: float = 0.0
+    """One page of a read: c_I/O(b) = seek + b·page."""
+    probe: float = 0.0
+    """c_H in H_R: look up the key of one event in the cache; with skew, mostly a hit."""
+    match: float = 0.0
+    """c_H in H_S: look up the key of one row of R among the pending events; mostly a miss. The
+    papers have one c_H for both; a miss ends sooner, and a scan lives on that."""
+    output: float = 0.0
+    """c_O: make one enriched event."""
+    take: float = 0.0
+    """c_S: read one event from the stream buffer."""
+    append: float = 0.0
+    """c_A: add one event to H_S and the queue."""
+    evict: float = 0.0
+    """c_E: remove one event from H_S and the queue."""
+    compare: float = 0.0
+    """c_F: hold the frequency of one disk row against the threshold or the inequality."""
+    switch: float = 0.0
+    """c_B: move one master row into the cache."""
+    request: float = 0.0
+    """One lookup query, whatever the number of its keys: the fixed part of SRJ's C_batch."""
+    key: float = 0.0
+    """One key of a lookup: C_batch(k) = request + k·key."""
+
+
+NAMES = tuple(field.name for field in fields(_Operations))
+
+
+@dataclass(frozen=True, slots=True)
+class Work(_Operations):
+    """How often each operation is done."""
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, name) + getattr(other, name) for name in NAMES))
+
+    def __mul__(self, times: float) -> Work:
+        return Work(*(getattr(self, name) * times for name in NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Factors(_Operations):
+    """How many seconds each operation takes."""
+
+    def __post_init__(self) -> None:
+        for name in NAMES:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"the cost factor {name} must be 0 s or more, not {value}")
+
+    def cost(self, work: Work) -> float:
+        """Predict the seconds that this work takes."""
+        return math.fsum(getattr(self, name) * getattr(work, name) for name in NAMES)
+
+    def read(self, pages: float) -> float:
+        """c_I/O(b)."""
+        return self.seek + pages * self.page
+
+    def refined(self, work: Work, seconds: float, weight: float = 0.1) -> Self:
+        """Correct the factors by one measured step: an exponentially weighted mean of logarithms.
+
+        Only the sum was measured. The factor with the largest share of the prediction moves by
+        the whole weight, the others by their share of that; so a step that mostly reads says
+        little about probing, and steps of different mixtures tell the factors apart. A factor
+        stays positive, and the prediction never overshoots the measurement.
+        """
+        predicted = self.cost(work)
+        if predicted <= 0 or seconds <= 0:
+            return self
+        times = {name: getattr(self, name) * getattr(work, name) for name in NAMES}
+        largest = max(times.values())
+        correction = seconds / predicted
+        return replace(
+            self,
+            **{
+                name: getattr(self, name) * correction ** (weight * time / largest)
+                for name, time in times.items()
+                if time > 0
+            },
+        )
+
+
+TYPICAL = Factors(
+    seek=65e-6,
+    page=2.2e-6,
+    probe=40e-9,
+    match=26e-9,
+    output=79e-9,
+    take=38e-9,
+    append=53e-9,
+    evict=17e-9,
+    compare=1e-9,
+    switch=160e-9,
+    request=300e-6,
+    key=6.7e-6,
+)
+"""One virtual machine with two shared cores and a virtual SSD read past the page cache, by
+bench/cost_factors.py; a lookup's two are PostgreSQL 15's `= ANY` over a local socket. Yours
+differ: measure them, or let a running join refine these."""

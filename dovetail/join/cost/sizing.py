@@ -1,0 +1,106 @@
+"""How much memory for this rate, which rate in this memory, and by which algorithm.
+
+The design's algorithms with the models that stand for them. `cmeshjoin` has none: no paper gives
+one, and its best split between cache and pending is what `ssbj` finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dovetail.errors import ConfigError
+from dovetail.join.cost import hybridjoin, inlj, meshjoin, pcsrj, srj, ssbj
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dovetail.join.cost.factors import Factors
+    from dovetail.join.cost.plan import Plan
+    from dovetail.join.cost.workload import Workload
+
+    Question = Callable[[Workload, Factors, float], Plan]
+
+
+@dataclass(frozen=True)
+class Model:
+    least_memory: Question
+    highest_rate: Question
+    needs_index: bool
+
+
+def models(nodes: int = 2) -> dict[str, Model]:
+    """Every algorithm that has a model; `nodes` is for `pcsrj` alone, the others run on one."""
+    cachejoin = Model(
+        partial(pcsrj.least_memory, nodes=1), partial(pcsrj.highest_rate, nodes=1), needs_index=True
+    )
+    return {
+        "inlj": Model(inlj.least_memory, inlj.highest_rate, needs_index=True),
+        "meshjoin": Model(meshjoin.least_memory, meshjoin.highest_rate, needs_index=False),
+        "ameshjoin": Model(meshjoin.least_memory, meshjoin.highest_rate, needs_index=False),
+        "hybridjoin": Model(hybridjoin.least_memory, hybridjoin.highest_rate, needs_index=True),
+        "cachejoin": cachejoin,
+        "pcsrj": Model(
+            partial(pcsrj.least_memory, nodes=nodes),
+            partial(pcsrj.highest_rate, nodes=nodes),
+            needs_index=True,
+        ),
+        "ssbj": Model(ssbj.least_memory, ssbj.highest_rate, needs_index=False),
+        "ssbj-index": cachejoin,
+        "srj": Model(srj.least_memory, srj.highest_rate, needs_index=True),
+    }
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """One algorithm's answer, or why it has none."""
+
+    algorithm: str
+    plan: Plan | None
+    reason: str
+
+
+def memory_for(
+    workload: Workload, factors: Factors, rate: float, among: Iterable[str], nodes: int = 2
+) -> list[Sizing]:
+    """Answer for each algorithm how much memory this rate takes, the least first."""
+    known = models(nodes)
+    answers = [
+        _answer(name, partial(known[name].least_memory, workload, factors, rate)) for name in among
+    ]
+    return sorted(answers, key=_by(lambda plan: plan.memory))
+
+
+def rate_for(
+    workload: Workload, factors: Factors, memory: float, among: Iterable[str], nodes: int = 2
+) -> list[Sizing]:
+    """Answer for each algorithm which rate this memory gives, the highest first."""
+    known = models(nodes)
+    answers = [
+        _answer(name, partial(known[name].highest_rate, workload, factors, memory))
+        for name in among
+    ]
+    return sorted(answers, key=_by(lambda plan: -plan.rate))
+
+
+def enough_for(answers: Sequence[Sizing], rate: float) -> list[Sizing]:
+    """Those of `rate_for` that reach this rate."""
+    return [answer for answer in answers if answer.plan and answer.plan.rate >= rate]
+
+
+def _answer(name: str, question: Callable[[], Plan]) -> Sizing:
+    try:
+        plan = question()
+    except ConfigError as refusal:
+        return Sizing(name, None, str(refusal))
+    return Sizing(name, plan, plan.reason)
+
+
+def _by(measure: Callable[[Plan], float]) -> Callable[[Sizing], tuple[bool, float]]:
+    """Those without an answer come last."""
+
+    def order(answer: Sizing) -> tuple[bool, float]:
+        return (True, 0.0) if answer.plan is None else (False, measure(answer.plan))
+
+    return order
