@@ -57,5 +57,5 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say make PYTHON=/path/to/a/newer/python"; exit 1; }
 	@echo "making the virtual environment in $(VENV) (once; some minutes on a slow line)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt -e '.[local,dev]'
+	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[local,dev]'
 	@touch $@

@@ -13,6 +13,7 @@ from dovetail.errors import StackError
 # Either lets the user pass folders that only root may enter, such as a checkout below /root.
 # The first can only read; containers often withhold it and grant the second.
 CAPABILITIES = {"dac_read_search": 2, "dac_override": 1}
+SETPCAP = 8
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class SubstituteUser:
                 "missing: install util-linux, or start the stack as an ordinary user"
             )
         identity = [f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"]
-        capability = _capability()
-        passing = (
-            [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"] if capability else []
-        )
+        held = _held()
+        capability = next((name for name, bit in CAPABILITIES.items() if held >> bit & 1), None)
+        if capability is None:
+            return [setpriv, *identity]
+        passing = [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
+        if held >> SETPCAP & 1:
+            # Otherwise access(2), by which initdb looks for its programs, ignores capabilities.
+            passing.append("--securebits=+no_setuid_fixup")
         return [setpriv, *identity, *passing]
 
     def own(self, path: Path) -> None:
@@ -60,8 +65,7 @@ class SubstituteUser:
         os.chown(path, self.uid, self.gid)
 
 
-def _capability() -> str | None:
-    """Return the first of the capabilities that this process can hand on."""
+def _held() -> int:
+    """Return the capabilities that this process can hand on, a bit each."""
     status = Path("/proc/self/status").read_text()
-    held = int(status.split("CapEff:")[1].split()[0], 16)
-    return next((name for name, bit in CAPABILITIES.items() if held >> bit & 1), None)
+    return int(status.split("CapEff:")[1].split()[0], 16)

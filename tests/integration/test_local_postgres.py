@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 from deploy.local.home import Home
 from deploy.local.ports import POSTGRES, Ports
 from deploy.local.postgres import Database, check_database
+from deploy.local.postgres_binaries import find_binaries
 from dovetail.errors import StackError, Unavailable
 
 if TYPE_CHECKING:
@@ -53,7 +55,11 @@ def test_it_runs_as_another_user_below_a_folder_that_only_root_may_enter(
 ) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with running(Home(closed / "home"), stack_environ) as database:
+    # The programs as well as the data: a virtual environment lies inside the checkout.
+    programs = find_binaries(stack_environ).folder
+    shutil.copytree(programs.parent, closed / "postgres", symlinks=True)
+    environ = {**stack_environ, "POSTGRES_BIN": str(closed / "postgres" / programs.name)}
+    with running(Home(closed / "home"), environ) as database:
         pid = database._process.pid
         assert pid is not None
         assert psutil.Process(pid).uids().effective != 0
