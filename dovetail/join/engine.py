@@ -1,0 +1,198 @@
+"""The join: a cache policy and a disk phase over one budget of bytes. It reads nothing itself.
+
+    events ──► offer ──hit────────────────────────────► answers
+                 │miss          ▲ keys that are worth it
+                 ▼              │
+              pending ──► wants ──► (a driver reads) ──► feed ──► answers
+
+1. `offer` lets events in, from a batch's start and as many as have room: hits are answered,
+   misses become pending. What was not let in is offered again later (backpressure).
+2. `wants` says what to read next; None while nothing is pending.
+3. `feed` joins what was read with everything pending and answers whoever is done.
+
+Every event that was let in is answered once, with all its master rows, by `offer` or by
+`feed`. Between any two calls the algorithm may be changed.
+
+Memory: a disk buffer, into which every read must fit, and a pool (pool.py) for the rest;
+together never more than the budget. Answers belong to the caller and do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dovetail.errors import ConfigError, MasterDataError
+from dovetail.join.algorithms import Parameters, algorithm_named
+from dovetail.join.exchange import NO_ANSWERS, Answers, Partition
+from dovetail.join.held import Held
+from dovetail.join.pending import UNBOUNDED
+
+if TYPE_CHECKING:
+    from dovetail.join.entry import Entries
+    from dovetail.join.exchange import Events, Read, Request
+    from dovetail.join.pending import Admission, Admitted
+    from dovetail.join.phase import Relation
+
+_DISK_BUFFER_SHARE = 4
+"""The disk buffer is one part in so many of the budget, unless it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    accepted: int
+    """How many events of the batch were let in, from its start."""
+    answers: Answers
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counted since the engine was made."""
+
+    accepted: int = 0
+    hits: int = 0
+    answered: int = 0
+    reads: int = 0
+    rows_read: int = 0
+
+
+class Engine:
+    """Joins events with R by the algorithm of a name, within `memory` bytes.
+
+    `distance` is the order constraint: how many places an answer may be away from where its
+    event stood in the stream (scrambling distance, SRJ §2.1).
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        relation: Relation,
+        memory: int,
+        *,
+        parameters: Parameters | None = None,
+        disk_buffer: int = 0,
+        distance: int = UNBOUNDED,
+    ) -> None:
+        self.relation = relation
+        self.budget = memory
+        self.disk_buffer = disk_buffer or memory // _DISK_BUFFER_SHARE
+        self.parameters = parameters or Parameters()
+        self.held = Held(memory - self.disk_buffer)
+        self.figures = Figures()
+        self.distance = distance
+        self._cycles = 0
+        self._request: Request | None = None
+        self._let_in = 0
+        self._choose(algorithm)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the budget that are taken, the disk buffer included."""
+        return self.held.allocated + self.disk_buffer
+
+    @property
+    def pending(self) -> int:
+        """Events that were let in and are not answered yet."""
+        return len(self.held.pending)
+
+    @property
+    def cycle(self) -> int:
+        return self._cycles + self.phase.cycle
+
+    def offer(self, events: Events) -> Offered:
+        """Let in what has room, from the batch's start; answer hits."""
+        admitted = self._admit(events)
+        hits = len(admitted.hits)
+        self._let_in += admitted.events - hits
+        self.figures.accepted += admitted.events
+        self.figures.hits += hits
+        self.figures.answered += hits
+        if not hits:
+            return Offered(admitted.events, NO_ANSWERS)
+        entries, starts = self.held.cached.gather(admitted.owners)
+        # Without a copy where everything was a hit.
+        data = events.data if hits == len(events) else events.data.take(admitted.hits)
+        ids = events.ids[admitted.hits]
+        return Offered(admitted.events, Answers(data, ids, entries, starts))
+
+    def wants(self) -> Request | None:
+        """What to read next; the same again until it is fed."""
+        if self._request is None:
+            self._request = self.phase.wants(self.held)
+        return self._request
+
+    def feed(self, read: Read) -> Answers:
+        """Take what was read for the request, and answer whoever that completes."""
+        if self._request is None:
+            raise ValueError("nothing was asked for: feed() answers the request of wants()")
+        self._require_fit(read)
+        self._request = None
+        self._let_in = 0
+        settled = self.phase.settle(self.held, read)
+        self.figures.reads += 1
+        self.figures.rows_read += len(read.rows)
+        if not len(settled.keys):
+            return NO_ANSWERS
+        left = self.held.pending.remove(settled.keys)
+        self.policy.learn(self.held.cached, left, settled.entries, self.cycle)
+        self.figures.answered += len(left.ids)
+        starts = settled.entries.bounds[left.ranks]
+        return Answers(left.events, left.ids, settled.entries.data, starts)
+
+    def warm(self, entries: Entries) -> None:
+        """Cache entries ahead of their events, if the algorithm caches: a plan, or a restart.
+
+        A key that is pending or cached already is left as it is.
+        """
+        self.policy.warm(self.held.cached, entries)
+
+    def switch(self, algorithm: str, parameters: Parameters | None = None) -> None:
+        """Go on with another algorithm: pending events and, if it caches, entries stay.
+
+        A request under way is forgotten: ask again.
+        """
+        self.parameters = parameters or self.parameters
+        self._cycles += self.phase.cycle
+        self._choose(algorithm)
+
+    def _choose(self, name: str) -> None:
+        algorithm = algorithm_named(name)
+        self.algorithm = name
+        self.policy = algorithm.policy(self.parameters)
+        self.phase = algorithm.phase(self.parameters, self.relation, self.disk_buffer)
+        self.policy.begin(self.held.cached)
+        self.phase.begin(self.held)
+        self._request = None
+        self._let_in = 0
+
+    def _admit(self, events: Events) -> Admitted:
+        terms = self._terms()
+        admitted = self.held.pending.admit(events, terms)
+        if admitted.events or not len(events) or self.pending:
+            return admitted
+        # Nothing will ever leave to make room, so room has to be made here.
+        self.held.cached.shrink(0)
+        terms.kept_free = terms.rows_a_key = 0
+        admitted = self.held.pending.admit(events, terms)
+        if not admitted.events:
+            raise ConfigError(
+                f"an event of {len(events.data[0])} bytes does not fit into the memory of the "
+                f"join, {self.budget} bytes: give it more"
+            )
+        return admitted
+
+    def _terms(self) -> Admission:
+        terms = self.phase.terms(self.held)
+        if terms.events != UNBOUNDED:
+            terms.events = max(0, terms.events - self._let_in)
+        terms.distance = self.distance
+        terms.by_recency = self.policy.by_recency
+        return terms
+
+    def _require_fit(self, read: Read) -> None:
+        if read.nbytes > self.disk_buffer:
+            what = "partition" if isinstance(self._request, Partition) else "read"
+            raise MasterDataError(
+                f"a {what} of {read.nbytes} bytes does not fit into the disk buffer of "
+                f"{self.disk_buffer}: read less at a time, or give the join more memory"
+            )

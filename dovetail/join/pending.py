@@ -1,0 +1,397 @@
+"""Pending events (H_S) and the arrival queue: a queue of join keys, each with its events.
+
+    oldest ─► key ─► key ─► key ◄─ newest       doubly linked: a key leaves from anywhere
+               │      │      │
+               e      e      e                  its events in the order of their arrival
+               e             e
+                             e
+
+An event waits with its key and leaves with it: what answers one event of a key answers all
+of them. So the queue needs no pointer an event, chunks may differ in size, and removing a
+key from the middle (HYBRIDJOIN's doubly linked queue, §4.1) is one step.
+
+Memory: a block a key (and its text), and for an event of n bytes one block for the first 40
+and one for each 60 more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.memory import prefetch
+from dovetail.join.pool import (
+    BLOCK,
+    CACHED_KEYS,
+    COLDEST,
+    COLLECTED_BLOCKS,
+    EVENT_BLOCKS,
+    EVENTS,
+    FREE,
+    HOTTEST,
+    KEYS,
+    LINK,
+    LONGS,
+    NEWEST,
+    NEXT,
+    NONE,
+    OLDEST,
+    SEQUENCE,
+    WORDS,
+    Pool,
+    field,
+    give_chain,
+    inner,
+    more_blocks,
+    read,
+    take,
+    write,
+)
+from dovetail.join.records import (
+    BEHIND,
+    CACHED,
+    COUNT,
+    FIRST_EVENT,
+    LAST_EVENT,
+    PENDING,
+    ROWS,
+    ROWS_BYTES,
+    ROWS_FIRST,
+    START,
+    TEXT,
+    VALUE,
+    append,
+    blocks_of_key,
+    enter,
+    forget,
+    home_of,
+    seek,
+    state_of,
+    tag_of,
+    text_length,
+    unlink,
+)
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.exchange import Events
+
+# An event's first block, in words of four bytes but for its id, of eight.
+_NEXT_EVENT, _EVENT_ID, _EVENT_LENGTH, _EVENT_SEQUENCE, _EVENT_AT = 1, 1, 4, 5, 24
+_FIRST_ROOM = BLOCK - _EVENT_AT
+_AHEAD = 16
+_MOST = (1 << 31) - 1
+UNBOUNDED = -1
+
+
+@dataclass(slots=True)
+class Admission:
+    """On which terms a batch is let in."""
+
+    start: int = 0
+    """The page that a new key will see first."""
+    events: int = UNBOUNDED
+    """w: how many events may become pending now."""
+    kept_free: int = 0
+    """Blocks that must stay free."""
+    rows_a_key: int = 0
+    """Blocks to keep free for the rows that each new key will collect."""
+    distance: int = UNBOUNDED
+    """How far an event may be from the oldest pending one, in events (scrambling distance)."""
+    by_recency: bool = False
+    """Whether a hit makes its key the most recently used one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    events: int
+    """How many of the batch were let in, from its start: answered by a hit, or pending."""
+    hits: Ints
+    """Positions of the events that the cache answers."""
+    owners: Ints
+    """The record of each hit's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The events of keys that have left."""
+
+    events: Column
+    ids: Ints
+    ranks: Ints
+    """For each event the place of its key among those that left."""
+    counts: Ints
+    """n: events a key."""
+    blocks: Ints
+    """Blocks that each key took, its record included and collected rows not."""
+
+
+class Pending:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __len__(self) -> int:
+        """Events that wait."""
+        return int(self._pool.state[EVENTS])
+
+    @property
+    def keys(self) -> int:
+        """Distinct join keys that events wait for."""
+        return int(self._pool.state[KEYS])
+
+    @property
+    def blocks_an_event(self) -> float:
+        """v_S: what an event takes, on average over those that wait."""
+        return float(self._pool.state[EVENT_BLOCKS] / max(1, len(self)))
+
+    @property
+    def oldest_start(self) -> int | None:
+        """The start of the key that waits longest."""
+        if not self.keys:
+            return None
+        return int(self._pool.longs[self._pool.state[OLDEST] * LONGS + START])
+
+    def admit(self, events: Events, terms: Admission) -> Admitted:
+        """Let events in from the batch's start, until one would break the terms."""
+        return Admitted(
+            *_admit(
+                self._pool,
+                events.keys.values,
+                events.keys.texts.data,
+                events.keys.texts.bounds,
+                events.data.data,
+                events.data.bounds,
+                events.ids,
+                terms.start,
+                len(events) if terms.events == UNBOUNDED else terms.events,
+                terms.kept_free,
+                terms.rows_a_key,
+                terms.distance,
+                terms.by_recency,
+            )
+        )
+
+    def oldest(self, count: int) -> Ints:
+        """The records of the keys that wait longest."""
+        return _oldest(self._pool, min(count, self.keys))
+
+    def keys_of(self, records: Ints) -> JoinKeys:
+        values, data, bounds = _keys_of(self._pool, records)
+        return JoinKeys(values, Column(data, bounds))
+
+    def restart(self, start: int) -> None:
+        """Forget what all keys have collected: `start` is the first page that they see."""
+        _restart(self._pool, start)
+
+    def remove(self, answered: Ints) -> Left:
+        """Take out the events of keys that are answered, and free all that they took."""
+        data, bounds, ids, ranks, counts, blocks = _remove(self._pool, answered)
+        return Left(Column(data, bounds), ids, ranks, counts, blocks)
+
+
+@njit(cache=True, nogil=True)
+def _admit(
+    pool: Pool,
+    values: Ints,
+    texts: Bytes,
+    text_bounds: Ints,
+    data: Bytes,
+    bounds: Ints,
+    ids: Ints,
+    start: int,
+    most: int,
+    kept_free: int,
+    rows_a_key: int,
+    distance: int,
+    by_recency: bool,
+) -> tuple[int, Ints, Ints]:
+    state = pool.state
+    possible = len(values) if state[CACHED_KEYS] else 0
+    hits = np.empty(possible, np.int64)
+    owners = np.empty(possible, np.int64)
+    found = 0
+    missed = 0
+    for i in range(len(values)):
+        if i + _AHEAD < len(values):
+            _look_ahead(pool, values[i + _AHEAD], values[i + _AHEAD // 2])
+        if distance != UNBOUNDED and _too_far(pool, distance):
+            return i, hits[:found].copy(), owners[:found].copy()
+        text, text_end = text_bounds[i], text_bounds[i + 1]
+        key = seek(pool, values[i], texts, text, text_end)
+        if key != NONE and state_of(pool, key) == CACHED:
+            _use(pool, key, by_recency)
+            hits[found] = i
+            owners[found] = key
+            found += 1
+        else:
+            length = bounds[i + 1] - bounds[i]
+            needed = 1 + more_blocks(_FIRST_ROOM, length)
+            if key == NONE:
+                needed += blocks_of_key(text_end - text) + rows_a_key
+            if missed == most or state[FREE] - kept_free < needed:
+                return i, hits[:found].copy(), owners[:found].copy()
+            if key == NONE:
+                key = enter(pool, values[i], PENDING, texts, text, text_end)
+                _await(pool, key, start)
+                kept_free += rows_a_key
+            _add_event(pool, key, ids[i], data, bounds[i], length)
+            missed += 1
+        state[SEQUENCE] += 1
+    return len(values), hits[:found].copy(), owners[:found].copy()
+
+
+@inner
+def _look_ahead(pool: Pool, far: int, near: int) -> None:
+    """Fetch the slot of a key that comes later, and the record of one that comes soon."""
+    capacity = len(pool.slots)
+    prefetch(pool.slots, home_of(capacity, tag_of(far)))
+    slot = pool.slots[home_of(capacity, tag_of(near))]
+    if slot != NONE:
+        prefetch(pool.longs, (slot & 0xFFFFFFFF) * LONGS)
+
+
+@inner
+def _use(pool: Pool, key: int, by_recency: bool) -> None:
+    """Count a hit."""
+    word = key * WORDS + COUNT
+    pool.words[word] += pool.words[word] < _MOST
+    if by_recency:
+        unlink(pool, COLDEST, HOTTEST, key)
+        append(pool, COLDEST, HOTTEST, key)
+
+
+@inner
+def _await(pool: Pool, key: int, start: int) -> None:
+    """Put a new key at the queue's end."""
+    pool.words[key * WORDS + COUNT] = 0
+    pool.words[key * WORDS + ROWS] = 0
+    pool.words[key * WORDS + ROWS_BYTES] = 0
+    pool.longs[key * LONGS + START] = start
+    append(pool, OLDEST, NEWEST, key)
+    pool.state[KEYS] += 1
+
+
+@inner
+def _too_far(pool: Pool, distance: int) -> bool:
+    oldest = pool.state[OLDEST]
+    if oldest == NONE:
+        return False
+    event = field(pool, oldest, FIRST_EVENT)
+    ahead = pool.state[SEQUENCE] - pool.words[event * WORDS + _EVENT_SEQUENCE]
+    far: bool = (ahead & 0xFFFFFFFF) > distance
+    return far
+
+
+@inner
+def _add_event(pool: Pool, key: int, name: int, data: Bytes, start: int, length: int) -> None:
+    before = pool.state[FREE]
+    event = take(pool)
+    word = event * WORDS
+    pool.words[word + _NEXT_EVENT] = NONE
+    pool.longs[event * LONGS + _EVENT_ID] = name
+    pool.words[word + _EVENT_LENGTH] = length
+    pool.words[word + _EVENT_SEQUENCE] = pool.state[SEQUENCE] & 0xFFFFFFFF
+    write(pool, event, _EVENT_AT, data, start, length)
+    last = field(pool, key, LAST_EVENT)
+    if last == NONE:
+        pool.words[key * WORDS + FIRST_EVENT] = event
+    else:
+        pool.words[last * WORDS + _NEXT_EVENT] = event
+    pool.words[key * WORDS + LAST_EVENT] = event
+    pool.words[key * WORDS + COUNT] += 1
+    pool.state[EVENTS] += 1
+    pool.state[EVENT_BLOCKS] += before - pool.state[FREE]
+
+
+@njit(cache=True, nogil=True)
+def _oldest(pool: Pool, count: int) -> Ints:
+    records = np.empty(count, np.int64)
+    at = pool.state[OLDEST]
+    for i in range(count):
+        records[i] = at
+        at = field(pool, at, BEHIND)
+    return records
+
+
+@njit(cache=True, nogil=True)
+def _keys_of(pool: Pool, records: Ints) -> tuple[Ints, Bytes, Ints]:
+    longs = pool.longs
+    values = np.empty(len(records), np.int64)
+    bounds = np.zeros(len(records) + 1, np.int64)
+    for i in range(len(records)):
+        values[i] = longs[records[i] * LONGS + VALUE]
+        bounds[i + 1] = bounds[i] + text_length(pool, records[i])
+    data = np.empty(bounds[-1], np.uint8)
+    for i in range(len(records)):
+        text = field(pool, records[i], TEXT)
+        read(pool, text, LINK, data, bounds[i], bounds[i + 1] - bounds[i])
+    return values, data, bounds
+
+
+@inner
+def drop_rows(pool: Pool, key: int, start: int) -> None:
+    """Free what a pending key has collected; it starts over at this page."""
+    word = key * WORDS
+    pool.state[COLLECTED_BLOCKS] -= give_chain(pool, field(pool, key, ROWS_FIRST))
+    pool.words[word + ROWS_FIRST] = NONE
+    pool.words[word + ROWS] = 0
+    pool.words[word + ROWS_BYTES] = 0
+    pool.longs[key * LONGS + START] = start
+
+
+@inner
+def _restart(pool: Pool, start: int) -> None:
+    key = pool.state[OLDEST]
+    while key != NONE:
+        drop_rows(pool, key, start)
+        key = field(pool, key, BEHIND)
+
+
+@njit(cache=True, nogil=True)
+def _remove(pool: Pool, answered: Ints) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
+    words, longs, state = pool.words, pool.longs, pool.state
+    counts = np.empty(len(answered), np.int64)
+    total = 0
+    for rank in range(len(answered)):
+        if rank + _AHEAD < len(answered):
+            event = field(pool, answered[rank + _AHEAD], FIRST_EVENT)
+            prefetch(pool.longs, event * LONGS)
+        counts[rank] = words[answered[rank] * WORDS + COUNT]
+        total += counts[rank]
+    events = np.empty(total, np.int64)
+    ranks = np.empty(total, np.int64)
+    ids = np.empty(total, np.int64)
+    bounds = np.empty(total + 1, np.int64)
+    bounds[0] = 0
+    nth = 0
+    for rank in range(len(answered)):
+        event = field(pool, answered[rank], FIRST_EVENT)
+        while event != NONE:
+            events[nth] = event
+            ranks[nth] = rank
+            ids[nth] = longs[event * LONGS + _EVENT_ID]
+            bounds[nth + 1] = bounds[nth] + words[event * WORDS + _EVENT_LENGTH]
+            link = field(pool, event, NEXT)
+            if link != NONE:
+                prefetch(pool.longs, link * LONGS)
+            event = field(pool, event, _NEXT_EVENT)
+            nth += 1
+    data = np.empty(bounds[-1], np.uint8)
+    blocks = np.zeros(len(answered), np.int64)
+    for nth in range(total):
+        read(pool, events[nth], _EVENT_AT, data, bounds[nth], bounds[nth + 1] - bounds[nth])
+        blocks[ranks[nth]] += give_chain(pool, events[nth])
+    state[EVENTS] -= total
+    state[EVENT_BLOCKS] -= blocks.sum()
+    state[KEYS] -= len(answered)
+    for rank in range(len(answered)):
+        if rank + _AHEAD < len(answered):
+            tag = tag_of(longs[answered[rank + _AHEAD] * LONGS + VALUE])
+            prefetch(pool.slots, home_of(len(pool.slots), tag))
+        blocks[rank] += blocks_of_key(text_length(pool, answered[rank]))
+        forget(pool, answered[rank])
+    return data, bounds, ids, ranks, counts, blocks

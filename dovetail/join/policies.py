@@ -1,0 +1,182 @@
+"""Cache policies: which join keys are answered from memory (H_R), decided as they leave H_S.
+
+| policy     | a key enters when                      | who makes room                       |
+| ---------- | -------------------------------------- | ------------------------------------ |
+| none       | never                                  | –                                    |
+| lru        | it was answered                        | the least recently used              |
+| threshold  | f ≥ threshold events waited for it     | the least frequent                   |
+| inequality | its entry takes less than its events   | who no longer satisfies the same     |
+
+A key enters with all its rows or, if it has none, as such, at the moment its events leave:
+they are all answered by then, so nothing has to be phased out of H_S. That folds SSBJ's
+incrementing, switching and phase-out cycles (§3.1) into the one cycle in which a key collects
+its rows: s_count is the number of rows collected, and the collected rows are the switching
+buffer. The eviction state remains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dovetail.join.cached import Eviction
+
+if TYPE_CHECKING:
+    from dovetail.join.cached import CachedEntries
+    from dovetail.join.columns import Ints
+    from dovetail.join.entry import Entries
+    from dovetail.join.pending import Left
+
+REVIEW_CYCLES = 10
+"""Cycles for which a key of SSBJ's cache can have saved up: the paper judges every tenth."""
+AT_A_TIME = 0.5
+"""How many of the events that leave together have waited at a time, on average."""
+_WEIGHT = 0.05
+"""Weight of the latest read in the average size of an event."""
+
+
+@dataclass(slots=True)
+class CacheFigures:
+    kept: int = 0
+    refused: int = 0
+    evicted: int = 0
+
+
+class CachePolicy(Protocol):
+    by_recency: bool
+    """Whether a hit makes its key the most recently used one."""
+    figures: CacheFigures
+
+    def begin(self, cached: CachedEntries) -> None:
+        """Take over whatever is cached."""
+        ...
+
+    def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
+        """See the keys that have just been answered by the disk phase."""
+        ...
+
+    def warm(self, cached: CachedEntries, entries: Entries) -> None:
+        """Take entries that are known to be worth it, as far as there is room."""
+        ...
+
+
+class NoCache:
+    by_recency = False
+
+    def __init__(self) -> None:
+        self.figures = CacheFigures()
+
+    def begin(self, cached: CachedEntries) -> None:
+        cached.shrink(0)
+
+    def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
+        pass
+
+    def warm(self, cached: CachedEntries, entries: Entries) -> None:
+        pass
+
+
+class _Bounded:
+    """A cache of at most a fixed share of the pool."""
+
+    by_recency = False
+
+    def __init__(self, share: float, eviction: Eviction) -> None:
+        self._share = share
+        self._eviction = eviction
+        self.figures = CacheFigures()
+
+    def _limit(self, cached: CachedEntries) -> int:
+        return int(self._share * cached.pool_blocks)
+
+    def begin(self, cached: CachedEntries) -> None:
+        cached.shrink(self._limit(cached))
+
+    def warm(self, cached: CachedEntries, entries: Entries) -> None:
+        self._keep(cached, entries, np.arange(len(entries)))
+
+    def _keep(self, cached: CachedEntries, entries: Entries, chosen: Ints) -> None:
+        kept = cached.keep(entries, chosen, self._limit(cached), self._eviction)
+        self.figures.kept += kept.kept
+        self.figures.refused += kept.refused
+        self.figures.evicted += kept.evicted
+
+
+class Lru(_Bounded):
+    """SRJ's cache (§3): every key that was read, until others were used more recently."""
+
+    by_recency = True
+
+    def __init__(self, share: float = 0.5) -> None:
+        super().__init__(share, Eviction.COLDEST)
+
+    def learn(self, cached: CachedEntries, left: Left, entries: Entries, _cycle: int) -> None:
+        self._keep(cached, entries, np.arange(len(left.counts)))
+
+
+class Threshold(_Bounded):
+    """CACHEJOIN's cache with its self-tuning threshold (PCSRJ §3.2).
+
+    Once a cycle: if a tenth of the cached keys or more were evicted, the threshold was too
+    low; if nothing was and a tenth of the cache is still free, it was too high.
+    """
+
+    def __init__(self, share: float = 0.5, threshold: int = 2) -> None:
+        super().__init__(share, Eviction.LEAST_FREQUENT)
+        self.threshold = threshold
+        self._cycle = 0
+        self._evicted = 0
+
+    def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
+        self._keep(cached, entries, np.flatnonzero(left.counts >= self.threshold))
+        if cycle > self._cycle:
+            self._cycle = cycle
+            self._tune(cached)
+
+    def _tune(self, cached: CachedEntries) -> None:
+        evicted = self.figures.evicted - self._evicted
+        self._evicted = self.figures.evicted
+        if evicted and evicted * 10 >= len(cached):
+            self.threshold += 1
+        elif not evicted and cached.blocks < 0.9 * self._limit(cached):
+            self.threshold = max(1, self.threshold - 1)
+
+
+class Inequality(_Bounded):
+    """SSBJ's cache (§3.1): each key where it takes less memory, m · v_R < n · v_S (Theorem 2).
+
+    The left side is the blocks of the entry with its record. n is the number of events that
+    would wait for the key at a time: as they leave together, half of those that leave, on
+    average (in the paper, where chunks leave one by one, all that arrive in a cycle).
+
+    Enter: the events that have just left say what the key takes on the right side.
+    Eviction: the paper counts hits for ten cycles and then judges. One lucky cycle would so
+    keep a rare key for ten; here every key pays for its place cycle by cycle out of what its
+    hits save, and may save up for ten. A key on the wrong side leaves after one or two, a hot
+    one survives a lull, and when the distribution shifts all is settled after ten.
+
+    s_f is the switching factor, a hysteresis: 1 is none. The cache has no size of its own; the
+    share only keeps H_S from being starved.
+    """
+
+    def __init__(self, switching_factor: float = 1.0, share: float = 0.875) -> None:
+        super().__init__(share, Eviction.NOBODY)
+        self._factor = switching_factor
+        self._reviewed = 0
+        self._blocks_an_event = 2.0
+
+    def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
+        blocks = left.blocks.sum() / left.counts.sum()
+        self._blocks_an_event += _WEIGHT * (blocks - self._blocks_an_event)
+        saves = AT_A_TIME * left.blocks > self._factor * cached.blocks_of(entries)
+        self._keep(cached, entries, np.flatnonzero(saves))
+        if cycle > self._reviewed:
+            self.figures.evicted += cached.review(
+                cycle - self._reviewed,
+                AT_A_TIME * self._blocks_an_event,
+                self._factor,
+                REVIEW_CYCLES,
+            )
+            self._reviewed = cycle

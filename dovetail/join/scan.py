@@ -1,0 +1,155 @@
+"""MESHJOIN and AMESHJOIN: R passes by again and again, and every pending key sees all of it.
+
+    R    page 0 │ page 1 │ page 2 │ page 3 │ …        b pages a step, behind the last the first
+                 ▲ next
+    keys   started at 1   started at 0   started at 3 (a cycle ago: done)
+           newest ──────────────────────────► oldest
+
+1. Up to w events become pending; a new key starts at the page that is read next.
+2. b pages are read; each of their rows is probed in H_S (MESHJOIN §3.1, Fig. 4).
+3. A key that has seen all N_R pages is done: answered with the rows it has collected. Of
+   keys known to be unique, an event leaves at its match.
+
+b and w may change before every step (AMESHJOIN §3.3, Fig. 6): a key knows its start page, so
+chunks may differ in size and the step that completes a key may read on beyond.
+
+The paper keeps each chunk for a whole cycle. Here an event that arrives while its key is
+already waiting shares what the key has seen and leaves with it: the rows are the same, and
+hot keys take half the memory. A chunk of distinct keys leaves exactly as in the paper.
+
+Memory: the disk buffer of b · v_P bytes, H_S, and, unless keys are unique, the rows that
+pending keys have collected. Room for those is kept free at the measured average of a key;
+if a read brings more, the newest keys start over (collecting.py), the oldest never.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dovetail.errors import ConfigError, MasterDataError
+from dovetail.join import collecting, matching
+from dovetail.join.exchange import Pages
+from dovetail.join.pending import UNBOUNDED, Admission
+from dovetail.join.phase import Settled
+
+if TYPE_CHECKING:
+    from dovetail.join.exchange import Read
+    from dovetail.join.held import Held
+    from dovetail.join.phase import Relation
+
+_NOBODY = np.empty(0, np.int64)
+_FIRST_GUESS = 3.0
+"""Blocks that a key's rows take, before any key is done: one row of 120 bytes."""
+_MEMORY = 0.05
+"""Weight of the latest read in the average of blocks a key."""
+
+
+class Tuner(Protocol):
+    """The paper's tuning module: it knows a cost model and the stream's rate, and has a clock."""
+
+    def __call__(self, pending: int) -> tuple[int, int]:
+        """Return b and w for the next step, while so many events are pending."""
+        ...
+
+
+class Scan:
+    """The scan phase; `pages` is b and `events` is w, the most that a step lets in."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        disk_buffer: int,
+        *,
+        pages: int = 0,
+        events: int = UNBOUNDED,
+        tuner: Tuner | None = None,
+    ) -> None:
+        self._relation = relation
+        self._most_pages = min(disk_buffer // relation.page_bytes, relation.pages)
+        if self._most_pages < 1:
+            raise ConfigError(
+                f"a page of {relation.page_bytes} bytes does not fit into the disk buffer of "
+                f"{disk_buffer}: give the join more memory"
+            )
+        self._seen = 0
+        self._rows_a_key = _FIRST_GUESS
+        self._tuner = tuner
+        self.tune(pages or self._most_pages, events)
+
+    def tune(self, pages: int, events: int = UNBOUNDED) -> None:
+        """Set b and w for the steps to come; b is cut to what the disk buffer holds."""
+        self.pages = max(1, min(pages, self._most_pages))
+        self.events = events
+
+    @property
+    def next_page(self) -> int:
+        return self._seen % self._relation.pages
+
+    @property
+    def cycle(self) -> int:
+        return self._seen // self._relation.pages
+
+    def begin(self, held: Held) -> None:
+        held.pending.restart(self._seen)
+
+    def terms(self, held: Held) -> Admission:
+        if self._relation.unique:
+            return Admission(start=self._seen, events=self.events)
+        rows = round(self._rows_a_key)
+        return Admission(
+            start=self._seen,
+            events=self.events,
+            kept_free=max(0, rows * held.pending.keys - held.collected_blocks),
+            rows_a_key=rows,
+        )
+
+    def wants(self, held: Held) -> Pages | None:
+        if not len(held.pending):
+            return None
+        if self._tuner is not None:
+            self.tune(*self._tuner(len(held.pending)))
+        return Pages(self.next_page, self.pages, self._relation.pages)
+
+    def settle(self, held: Held, read: Read) -> Settled:
+        if self._relation.unique:
+            settled = self._leave_at_match(held, read)
+        else:
+            settled = self._leave_after_a_cycle(held, read)
+        self._seen += read.covers
+        return settled
+
+    def _leave_at_match(self, held: Held, read: Read) -> Settled:
+        after = self._seen + read.covers
+        return Settled(
+            *matching.complete(held.pool, read.rows, _NOBODY, after, self._relation.pages)
+        )
+
+    def _leave_after_a_cycle(self, held: Held, read: Read) -> Settled:
+        matches = matching.matches(held.pool, read.rows.keys)
+        settled = []
+        at = 0
+        while True:
+            done, at = collecting.collect(
+                held.pool, read.rows, matches, read.ends, at, self._seen, self._relation.pages
+            )
+            collected = held.collected_blocks
+            settled.append(Settled(done, collecting.entries_collected(held.pool, done)))
+            self._average(collected - held.collected_blocks, len(done))
+            if at == len(matches[0]):
+                return Settled.together(settled)
+            self._make_room(held)
+
+    def _average(self, blocks: int, keys: int) -> None:
+        if keys:
+            self._rows_a_key += _MEMORY * (blocks / keys - self._rows_a_key)
+
+    def _make_room(self, held: Held) -> None:
+        if not len(held.cached):
+            name = held.pending.keys_of(held.pending.oldest(1))
+            raise MasterDataError(
+                f"the master rows of join key {name.texts[0].decode() or name.values[0]!r} do "
+                f"not fit into the memory of the join: give it more, or take fewer columns"
+            )
+        held.cached.shrink(0)

@@ -1,0 +1,220 @@
+"""Every algorithm gives what SQL gives: all of it, once, within the budget."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.join.algorithms import ALGORITHMS, Parameters
+from dovetail.join.engine import Engine
+from dovetail.join.in_order import InOrder
+from dovetail.join.kinds import JoinKind
+from dovetail.join.scan import Scan
+from tests.property.engine_cases import Case, Outputs, cases, colliding_keys, int_keys
+
+MODEST = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+SMALL, DISK_BUFFER = 16_000, 12_000
+
+
+def bytes_really_allocated(engine):
+    pool = engine.held.pool
+    owners = [a if a.base is None else a.base for a in pool]
+    return sum({id(array): array.nbytes for array in owners}.values())
+
+
+def drive(engine, relation, case, steps, *, between=lambda _: None, feed_often=True):
+    """Offer batches of the sizes given, over and over, with reads in between."""
+    out = Outputs()
+    events = case.events()
+    at = step = 0
+    while at < len(events) or engine.wants() is not None:
+        size = steps[step % len(steps)]
+        step += 1
+        offered = engine.offer(events.slice(at, min(at + size, len(events))))
+        at += offered.accepted
+        out.take(offered.answers)
+        assert bytes_really_allocated(engine) + engine.disk_buffer <= engine.budget
+        between(step)
+        request = engine.wants()
+        if request is not None and (feed_often or not offered.accepted or step % 2):
+            read = relation.read(request)
+            assert read.nbytes <= engine.disk_buffer
+            out.take(engine.feed(read))
+        assert engine.pending == at - len(out.ids)
+    return out
+
+
+def check(out, case):
+    assert sorted(out.ids) == case.events().ids.tolist()
+    for kind in JoinKind:
+        assert out.sorted(kind) == case.expected(kind), kind
+
+
+steps = st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@MODEST
+@given(case=cases(), steps=steps, pages=st.integers(0, 5), window=st.integers(1, 40))
+def test_an_algorithm_gives_what_sql_gives(algorithm, case, steps, pages, window):
+    relation = case.relation()
+    given = Parameters(pages=pages, events=window, keys=1 + window // 4)
+    engine = Engine(
+        algorithm,
+        relation.facts,
+        SMALL + DISK_BUFFER,
+        parameters=given,
+        disk_buffer=DISK_BUFFER,
+    )
+    check(drive(engine, relation, case, steps), case)
+    assert engine.wants() is None, "an idle stream causes no reads"
+    assert engine.held.pending_blocks == engine.held.collected_blocks == 0, "nothing leaks"
+    engine.held.cached.shrink(0)
+    assert engine.held.free == engine.held.blocks
+
+
+@MODEST
+@given(
+    case=cases(),
+    steps=steps,
+    tunings=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1),
+)
+def test_b_and_w_may_change_before_every_step(case, steps, tunings):
+    relation = case.relation()
+    engine = Engine("ameshjoin", relation.facts, SMALL + DISK_BUFFER, disk_buffer=DISK_BUFFER)
+
+    def retune(step):
+        assert isinstance(engine.phase, Scan)
+        engine.phase.tune(*tunings[step % len(tunings)])
+
+    check(drive(engine, relation, case, steps, between=retune), case)
+
+
+@MODEST
+@given(
+    case=cases(),
+    steps=steps,
+    switches=st.lists(st.sampled_from([None, None, *ALGORITHMS]), min_size=1, max_size=12),
+)
+def test_the_algorithm_may_change_at_any_step(case, steps, switches):
+    relation = case.relation()
+    engine = Engine("ssbj", relation.facts, SMALL + DISK_BUFFER, disk_buffer=DISK_BUFFER)
+
+    def switch(step):
+        name = switches[step] if step < len(switches) else None
+        if name:
+            engine.switch(name)
+
+    check(drive(engine, relation, case, steps, between=switch, feed_often=False), case)
+
+
+@pytest.mark.parametrize("algorithm", ["srj", "ssbj", "cachejoin", "meshjoin"])
+@MODEST
+@given(case=cases(), steps=steps, distance=st.integers(0, 20))
+def test_no_answer_is_further_from_its_place_than_the_order_constraint(
+    algorithm, case, steps, distance
+):
+    relation = case.relation()
+    engine = Engine(
+        algorithm,
+        relation.facts,
+        SMALL + DISK_BUFFER,
+        disk_buffer=DISK_BUFFER,
+        distance=distance,
+    )
+    out = drive(engine, relation, case, steps)
+    check(out, case)
+    places = (np.array(out.ids) + 5) // 3
+    assert np.abs(places - np.arange(len(places))).max() <= distance
+
+
+@MODEST
+@given(case=cases(most_events=60), steps=steps)
+def test_a_pool_that_is_too_full_for_the_rows_sets_keys_back_and_loses_none(case, steps):
+    """The smallest pool there is: the collected rows of a few keys fill them."""
+    relation = case.relation()
+    engine = Engine("meshjoin", relation.facts, 5_400 + DISK_BUFFER, disk_buffer=DISK_BUFFER)
+    engine.phase._rows_a_key = 0.0
+    check(drive(engine, relation, case, steps), case)
+
+
+@pytest.mark.parametrize("algorithm", ["srj", "ssbj", "hybridjoin", "cmeshjoin"])
+@MODEST
+@given(case=cases(), steps=steps, distance=st.integers(0, 30))
+def test_answers_can_be_had_in_the_order_of_the_stream(algorithm, case, steps, distance):
+    relation = case.relation()
+    engine = Engine(
+        algorithm,
+        relation.facts,
+        SMALL + DISK_BUFFER,
+        disk_buffer=DISK_BUFFER,
+        distance=distance,
+    )
+    ordered = InOrder(engine)
+    out = Outputs()
+    events = case.events()
+    at = step = 0
+    while at < len(events) or ordered.wants() is not None:
+        size = steps[step % len(steps)]
+        step += 1
+        offered = ordered.offer(events.slice(at, min(at + size, len(events))))
+        at += offered.accepted
+        out.take(offered.answers)
+        request = ordered.wants()
+        if request is not None:
+            out.take(ordered.feed(relation.read(request)))
+        assert ordered.held_back <= distance
+    assert out.ids == events.ids.tolist()
+    assert ordered.nbytes == 0
+    check(out, case)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_key_sees_every_page_once_even_if_it_is_done_in_the_middle_of_a_step(seed):
+    """Pages of one row, and a step that reads several: ends and starts fall within steps."""
+    chance = np.random.default_rng(seed)
+    case = Case(
+        master=chance.integers(0, 8, 23).tolist(),
+        stream=chance.integers(0, 9, 80).tolist(),
+        make_keys=int_keys,
+        unique=False,
+        rows_a_page=1,
+        padding=0,
+    )
+    relation = case.relation()
+    engine = Engine("ameshjoin", relation.facts, SMALL + DISK_BUFFER, disk_buffer=DISK_BUFFER)
+
+    def retune(_):
+        engine.phase.tune(int(chance.integers(1, 8)), 5)
+
+    check(drive(engine, relation, case, [1, 3, 0, 2], between=retune), case)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("make_keys", [int_keys, colliding_keys])
+def test_a_longer_skewed_stream_through_a_nearly_full_pool(algorithm, make_keys):
+    """Hundreds of keys enter and leave in all orders, so that the table is never at rest."""
+    chance = np.random.default_rng(11)
+    for unique in (True, False):
+        names = np.minimum(chance.zipf(1.2, 900) - 1, 250)
+        master = chance.permutation(220) if unique else chance.integers(0, 230, 400)
+        case = Case(
+            master=master.tolist(),
+            stream=names.tolist(),
+            make_keys=make_keys,
+            unique=unique,
+            rows_a_page=7,
+            padding=20,
+        )
+        relation = case.relation()
+        given = Parameters(pages=3, keys=20)
+        engine = Engine(
+            algorithm,
+            relation.facts,
+            SMALL + DISK_BUFFER,
+            parameters=given,
+            disk_buffer=DISK_BUFFER,
+        )
+        check(drive(engine, relation, case, [200]), case)

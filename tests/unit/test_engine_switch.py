@@ -1,0 +1,53 @@
+import itertools
+
+import pytest
+
+from dovetail.join.algorithms import ALGORITHMS, Parameters
+from tests.unit.engine_kit import engine_for, events_of, read_once, relation_of, rows_each
+
+ONE_PAGE = Parameters(pages=1)
+
+
+@pytest.mark.parametrize("reads", [1, 3, 5])
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(ALGORITHMS, ALGORITHMS)))
+def test_a_switch_at_any_step_loses_no_row_and_repeats_none(before, after, reads):
+    """Key 7 has a row on every page, so that any page seen twice or not at all shows."""
+    relation = relation_of([7, 1] * 6, 2)
+    engine = engine_for(before, relation, parameters=ONE_PAGE)
+    rows = {}
+
+    def keep(answers):
+        rows.update(zip(answers.ids.tolist(), rows_each(answers), strict=True))
+
+    keep(engine.offer(events_of([7, 99, 1])).answers)
+    for _ in range(reads):
+        if engine.wants() is not None:
+            keep(read_once(engine, relation))
+    engine.wants()
+    engine.switch(after)
+    while engine.wants() is not None:
+        keep(read_once(engine, relation))
+    assert rows == {0: 6, 1: 0, 2: 6}
+
+
+def test_what_is_cached_stays_and_a_request_under_way_is_asked_anew():
+    relation = relation_of(range(40), 10)
+    engine = engine_for("srj", relation)
+    engine.offer(events_of([1, 2]))
+    read_once(engine, relation)
+    engine.offer(events_of([3]))
+    looked_up = engine.wants()
+    engine.switch("ssbj")
+    assert engine.wants() != looked_up
+    assert len(engine.offer(events_of([1, 2])).answers) == 2
+
+
+def test_cycles_go_on_counting():
+    relation = relation_of(range(40), 10)
+    engine = engine_for("meshjoin", relation, parameters=ONE_PAGE)
+    for _ in range(8):
+        engine.offer(events_of([50]))
+        read_once(engine, relation)
+    assert engine.cycle == 2
+    engine.switch("cmeshjoin")
+    assert engine.cycle == 2
