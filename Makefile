@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 export PIP_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(HOME_DIR)/cache/pycache
+# Without bytecode every start of a service would take three times as long.
+export PYTHONDONTWRITEBYTECODE :=
 # Numba notices a change in the kernel it compiled, not in those that one calls: a cache for
 # each state of the sources.
 export NUMBA_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/numba/$(shell find dovetail -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
