@@ -117,7 +117,7 @@ class Topology:
 
     @cached_property
     def unmatched(self) -> Topic:
-        return self._topic("unmatched", self.pipeline.slots)
+        return self._topic("unmatched", 1)
 
     @cached_property
     def dead_letter(self) -> Topic:

@@ -67,7 +67,7 @@ class Answers:
             of_event = identity.take(joined.unmatched)
             producer.send_many(
                 self._topology.unmatched.name,
-                slot,
+                0,
                 events.data,
                 events.bounds,
                 headers=((ORIGIN, (of_event.data, of_event.bounds)), (REASON, self._no_output)),

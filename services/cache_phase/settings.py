@@ -16,4 +16,4 @@ def budget(pipeline: Pipeline) -> int:
 
 
 def step(_: Pipeline) -> Step:
-    return Step(max_records=64, max_bytes=16 << 20, linger_s=0.05)
+    return Step(max_records=64, max_bytes=16 << 20, linger_s=0.1)

@@ -19,4 +19,4 @@ def budget(pipeline: Pipeline) -> int:
 
 def step(pipeline: Pipeline) -> Step:
     """A step's events and the rows that answer them are held at once, so it takes less."""
-    return Step(max_records=64, max_bytes=budget(pipeline) // 4, linger_s=0.05)
+    return Step(max_records=64, max_bytes=budget(pipeline) // 4, linger_s=0.1)

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 
 def step(_: Pipeline) -> Step:
-    return Step(max_records=50_000, max_bytes=16 << 20, linger_s=0.05)
+    return Step(max_records=50_000, max_bytes=16 << 20, linger_s=0.1)

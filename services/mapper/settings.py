@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 def step(_: Pipeline) -> Step:
     """Records are batches of up to a mebibyte here."""
-    return Step(max_records=64, max_bytes=16 << 20, linger_s=0.05)
+    return Step(max_records=64, max_bytes=16 << 20, linger_s=0.1)
