@@ -61,8 +61,7 @@ class Judge:
         event = dict(members)
         if not event.keys() >= self._required:
             return None
-        key = tuple(event[name] for name in self._key)
-        return None if any(self._is_forbidden(part) for part in key) else key
+        return tuple(event[name] for name in self._key)
 
     def _members(self, value: bytes) -> _Members | None:
         try:
@@ -77,9 +76,11 @@ class Judge:
         if name not in self._fields:
             return False
         fits, optional = self._fields[name]
-        return optional if value is None else fits(value)
+        if value is None:
+            return optional
+        return fits(value) and not (name in self._key and self._is_forbidden(value))
 
-    def _is_forbidden(self, part: int | str) -> bool:
+    def _is_forbidden(self, part: object) -> bool:
         return isinstance(part, str) and any(letter in part for letter in self._forbidden)
 
 

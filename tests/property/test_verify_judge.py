@@ -64,6 +64,16 @@ def test_the_judge_and_the_decoder_agree_on_every_event_and_its_key(events, pipe
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda pipeline: "+".join(pipeline.key))
+def test_they_agree_that_a_repeated_key_part_is_checked_each_time(pipeline):
+    part = '"größe":"%s"'
+    repeated = [
+        f'{{"id":0,{part % first},"id":0,{part % last}}}'.encode()
+        for first, last in (("\\u001f", "1.50"), ("1.50", "\\u001f"), ("\\u0000", "1.50"))
+    ]
+    assert judged(repeated, pipeline) == decoded(repeated, pipeline)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda pipeline: "+".join(pipeline.key))
 def test_they_agree_on_every_edge_of_every_type(pipeline):
     values = [
         *decoding.EDGES,
