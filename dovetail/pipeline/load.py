@@ -292,7 +292,9 @@ class _Report:
         self._reading = reading
 
     def lines(self, problems: list[Problem]) -> str:
-        return "\n".join(self.line(problem) for problem in sorted(problems, key=self._order))
+        lines = (self.line(problem) for problem in sorted(problems, key=self._order))
+        # A column and its output name can be wrong in the same way: told once.
+        return "\n".join(dict.fromkeys(lines))
 
     def line(self, problem: Problem) -> str:
         variable, line = self._variable(problem), self._line(problem)

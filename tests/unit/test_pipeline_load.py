@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import ConfigError
@@ -428,6 +428,7 @@ def problems_of(load: Load, lines: list[str]) -> list[str]:
     return []
 
 
+@example(lines=["master:\n", '  columns: {"": "", a: no}\n'])
 @given(lines=st.lists(PIECES, max_size=25))
 @FUZZ
 def test_any_file_gives_a_pipeline_or_problems(load: Load, lines: list[str]) -> None:
