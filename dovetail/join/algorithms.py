@@ -39,7 +39,8 @@ class Parameters:
     """What can be set, and what it is otherwise; each algorithm takes what concerns it."""
 
     pages: int = 0
-    """b: pages a step of a scan; 0 = as many as the disk buffer holds."""
+    """b: pages a step of a scan reads, 0 = as many as the disk buffer holds; pages of a
+    partition, 0 = as the store has them."""
     events: int = UNBOUNDED
     """w: events that a step of a scan lets in; unbounded = as many as the memory holds."""
     tuner: Tuner | None = None
@@ -84,8 +85,8 @@ def _tuned_scan(given: Parameters, relation: Relation, disk_buffer: int) -> Disk
     return Scan(relation, disk_buffer, pages=given.pages, events=given.events, tuner=given.tuner)
 
 
-def _index(_: Parameters, _relation: Relation, _disk_buffer: int) -> DiskPhase:
-    return Index()
+def _index(given: Parameters, _relation: Relation, _disk_buffer: int) -> DiskPhase:
+    return Index(given.pages)
 
 
 def _one_by_one(_: Parameters, _relation: Relation, _disk_buffer: int) -> DiskPhase:

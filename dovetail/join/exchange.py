@@ -88,6 +88,8 @@ class Partition:
     """
 
     key: JoinKeys
+    pages: int = 0
+    """Its size; 0 = as the store has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class Index:
-    def __init__(self) -> None:
+    def __init__(self, pages: int = 0) -> None:
+        self.pages = pages
         self._turns = Turns()
 
     @property
@@ -47,7 +48,7 @@ class Index:
     def wants(self, held: Held) -> Partition | None:
         if not len(held.pending):
             return None
-        return Partition(held.pending.keys_of(held.pending.oldest(1)))
+        return Partition(held.pending.keys_of(held.pending.oldest(1)), self.pages)
 
     def settle(self, held: Held, read: Read) -> Settled:
         asked = held.pending.oldest(1)

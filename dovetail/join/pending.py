@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 # An event's first block, in words of four bytes but for its id, of eight.
 _NEXT_EVENT, _EVENT_ID, _EVENT_LENGTH, _EVENT_SEQUENCE, _EVENT_AT = 1, 1, 4, 5, 24
-_FIRST_ROOM = BLOCK - _EVENT_AT
+FIRST_ROOM = BLOCK - _EVENT_AT
 _AHEAD = 16
 _MOST = (1 << 31) - 1
 UNBOUNDED = -1
@@ -229,7 +229,7 @@ def _admit(
             found += 1
         else:
             length = bounds[i + 1] - bounds[i]
-            needed = 1 + more_blocks(_FIRST_ROOM, length)
+            needed = 1 + more_blocks(FIRST_ROOM, length)
             if key == NONE:
                 needed += blocks_of_key(text_end - text) + rows_a_key
             if missed == most or state[FREE] - kept_free < needed:

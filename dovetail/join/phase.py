@@ -31,6 +31,10 @@ class Relation:
     """v_P: the most bytes that one page takes as a `Read`."""
     unique: bool = False
     """Whether no join key has more than one row."""
+    rows: int = 0
+    """R_t; 0 = unknown."""
+    by_key: bool = True
+    """Whether partitions and single keys can be asked for, not pages alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,20 @@ def test_measuring_reads_no_clock_but_the_one_it_is_given():
     assert factors.seek == pytest.approx(1.0)
     assert factors.page == pytest.approx(0.0, abs=1e-9)
     assert factors.request == pytest.approx(1.0)
-    # The fastest batch is a full one of 8192.
-    assert factors.probe == pytest.approx(1 / 8192)
-    assert factors.append == pytest.approx(2 / 8192)
+    # A batch has 8192 items, and a step's own cost is what one page takes beyond its rows.
+    assert factors.probe == factors.append == factors.match == pytest.approx(1 / 8192)
+    assert factors.step == pytest.approx(1 - 64 / 8192)
+
+
+def test_reading_ahead_takes_the_longer_of_reading_and_joining():
+    factors = Factors(seek=2.0, page=1.0, append=0.5, read_ahead=True)
+    assert factors.cost(Work(seek=1, page=3, append=4)) == 5.0
+    assert factors.cost(Work(seek=1, page=3, append=20)) == 10.0
+    assert factors.by_turns(Work(seek=1, page=3, append=4)) == 7.0
+    # What was hidden behind the longer one is not learned from.
+    refined = factors.refined(Work(seek=1, page=3, append=4), 10.0)
+    assert refined.append == factors.append
+    assert refined.seek > factors.seek
 
 
 def test_without_a_reader_or_a_database_their_factors_are_the_typical_ones():

@@ -12,9 +12,9 @@ import numpy as np
 
 from dovetail.errors import ConfigError
 from dovetail.join.cost.factors import NAMES, TYPICAL, Factors
+from dovetail.join.cost.footprint import engine_workload
 from dovetail.join.cost.popularity import CountedPopularity, Popularity, ZipfPopularity
 from dovetail.join.cost.sizing import Sizing, enough_for, memory_for, models, rate_for
-from dovetail.join.cost.workload import Workload
 from dovetail.pipeline.size import parse_size
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("name a --rate or a --memory, and the other one is computed")
     if args.nodes < 1:
         raise ConfigError(f"pcsrj needs at least one node, not {args.nodes}")
-    workload = Workload(
+    workload = engine_workload(
         _popularity(args),
         args.row_bytes,
         args.event_bytes,
@@ -150,7 +150,7 @@ def _factors(args: argparse.Namespace) -> Factors:
         return TYPICAL
     try:
         read = json.loads(args.factors.read_text())
-        return Factors(**{name: float(read[name]) for name in NAMES})
+        return Factors.of(read)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise ConfigError(
             f"{args.factors} does not hold cost factors ({problem!r}): it is one JSON object with "

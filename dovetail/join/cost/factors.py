@@ -6,15 +6,25 @@ factors say how long that takes, and a measured step can correct the factors.
 
 c_I/O(b) is affine, one `seek` and b times `page`: that is what disks and databases show over the
 range that matters, and what gives the papers' curves their optimum.
+
+The papers read and join by turns, so that a step takes the sum of both. A driver that reads ahead
+while the engine joins takes the longer of the two.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from dovetail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
 
 PAGE_BYTES = 8192
 """Of a PostgreSQL heap page: what `Factors.page` reads."""
@@ -26,8 +36,10 @@ class _Operations:
     """One read of R, whatever its size: the fixed part of c_I/O."""
     page: float = 0.0
     """One page of a read: c_I/O(b) = seek + b·page."""
+    step: float = 0.0
+    """One step, whatever it reads and answers."""
     probe: float = 0.0
-    """c_H in H_R: look up the key of one event in the cache; with skew, mostly a hit."""
+    """c_H in H_R: find the entry of one event's key, and take event and entry out."""
     match: float = 0.0
     """c_H in H_S: look up the key of one row of R among the pending events; mostly a miss. The
     papers have one c_H for both; a miss ends sooner, and a scan lives on that."""
@@ -36,11 +48,11 @@ class _Operations:
     take: float = 0.0
     """c_S: read one event from the stream buffer."""
     append: float = 0.0
-    """c_A: add one event to H_S and the queue."""
+    """c_A: look up one event's key in vain, and add the event to H_S and the queue."""
     evict: float = 0.0
     """c_E: remove one event from H_S and the queue."""
     compare: float = 0.0
-    """c_F: hold the frequency of one disk row against the threshold or the inequality."""
+    """c_F: hold the frequency of one event's key against the threshold or the inequality."""
     switch: float = 0.0
     """c_B: move one master row into the cache."""
     request: float = 0.0
@@ -50,6 +62,8 @@ class _Operations:
 
 
 NAMES = tuple(field.name for field in fields(_Operations))
+READING = ("seek", "page", "request", "key")
+JOINING = tuple(name for name in NAMES if name not in READING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +81,44 @@ class Work(_Operations):
 class Factors(_Operations):
     """How many seconds each operation takes."""
 
+    read_ahead: bool = False
+    """Whether R is read while the step before is joined."""
+
     def __post_init__(self) -> None:
         for name in NAMES:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"the cost factor {name} must be 0 s or more, not {value}")
 
+    @classmethod
+    def of(cls, seconds: Mapping[str, float]) -> Self:
+        """Take every factor by its name."""
+        return cls(**{name: float(seconds[name]) for name in NAMES})  # type: ignore[arg-type]
+
     def cost(self, work: Work) -> float:
-        """Predict the seconds that this work takes."""
-        return math.fsum(getattr(self, name) * getattr(work, name) for name in NAMES)
+        """Predict the seconds that this work takes: c_loop, if it is that of one step."""
+        return float(self.together(self.reading(work), self.joining(work)))
+
+    def by_turns(self, work: Work) -> float:
+        """As cost, of a step whose read nobody can foresee."""
+        return self.reading(work) + self.joining(work)
+
+    def reading(self, work: Work) -> float:
+        """The seconds of a step's reads: c_I/O."""
+        return self._sum(work, READING)
+
+    def joining(self, work: Work) -> float:
+        """The seconds of all the rest."""
+        return self._sum(work, JOINING)
+
+    def together(self, reading: ArrayLike, joining: ArrayLike) -> NDArray[np.float64]:
+        """What the two of one step take, element by element."""
+        if self.read_ahead:
+            return np.maximum(reading, joining)
+        return np.asarray(np.add(reading, joining))
+
+    def _sum(self, work: Work, names: tuple[str, ...]) -> float:
+        return math.fsum(getattr(self, name) * getattr(work, name) for name in names)
 
     def read(self, pages: float) -> float:
         """c_I/O(b)."""
@@ -92,7 +135,10 @@ class Factors(_Operations):
         predicted = self.cost(work)
         if predicted <= 0 or seconds <= 0:
             return self
-        times = {name: getattr(self, name) * getattr(work, name) for name in NAMES}
+        names = NAMES
+        if self.read_ahead:  # the shorter of the two was not seen
+            names = READING if self.reading(work) >= self.joining(work) else JOINING
+        times = {name: getattr(self, name) * getattr(work, name) for name in names}
         largest = max(times.values())
         correction = seconds / predicted
         return replace(
@@ -108,6 +154,7 @@ class Factors(_Operations):
 TYPICAL = Factors(
     seek=65e-6,
     page=2.2e-6,
+    step=60e-6,
     probe=40e-9,
     match=26e-9,
     output=79e-9,

@@ -129,7 +129,7 @@ def partitions(
 def memory(workload: Workload, pages: float, pending: float) -> Parts:
     """Equation 1, for h_S events pending."""
     waiting = pending_parts(workload, pending)
-    return Parts(0.0, waiting.pending, waiting.queue, pages * workload.page_bytes)
+    return Parts(0.0, waiting.pending, waiting.queue, pages * workload.buffer_bytes)
 
 
 def alpha(workload: Workload) -> float:
@@ -156,16 +156,16 @@ def loop(workload: Workload, pages: float, events: float) -> Work:
 
 def rate(workload: Workload, factors: Factors, pages: float, events: float) -> float:
     """Equation 4."""
-    return events / factors.cost(loop(workload, pages, events))
+    return events / factors.by_turns(loop(workload, pages, events))
 
 
 def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
     """Tune the partition's size for the least memory that keeps up."""
-    an_event = factors.cost(_event(workload))
+    an_event = factors.by_turns(_event(workload))
     require_rate(arrivals, 1 / an_event if an_event else np.inf)
     plans = []
     for pages in grid(1, workload.pages, _A_DOUBLING).tolist():
-        reading = factors.cost(_read(workload, pages))
+        reading = factors.by_turns(_read(workload, pages))
         wanted = arrivals * reading / (1 - arrivals * an_event)
         parts = partitions(workload, pages)
         pending = max(1.0, float(parts.pending(np.array([wanted]))[0]))
@@ -175,10 +175,10 @@ def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
 
 def highest_rate(workload: Workload, factors: Factors, budget: float) -> Plan:
     """Tune the partition's size for the highest rate in this memory."""
-    require_memory(budget, workload.page_bytes + workload.pending_event_bytes)
+    require_memory(budget, workload.buffer_bytes + workload.pending_event_bytes)
     plans = []
     for pages in grid(1, workload.pages, _A_DOUBLING).tolist():
-        pending = (budget - pages * workload.page_bytes) / workload.pending_event_bytes
+        pending = (budget - pages * workload.buffer_bytes) / workload.pending_event_bytes
         if pending < 1:
             break
         parts = partitions(workload, pages)
@@ -188,7 +188,7 @@ def highest_rate(workload: Workload, factors: Factors, budget: float) -> Plan:
 
 
 def _read(workload: Workload, pages: float) -> Work:
-    return Work(seek=1, page=pages, match=pages * workload.rows_a_page)
+    return Work(seek=1, page=pages, step=1, match=pages * workload.rows_a_page)
 
 
 def _event(workload: Workload) -> Work:

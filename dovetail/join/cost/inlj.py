@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 def loop(workload: Workload) -> Work:
     """What one event takes."""
     return Work(
-        seek=1, page=1, match=workload.rows_a_page, take=1, output=workload.popularity.matches
+        seek=1,
+        page=1,
+        step=1,
+        match=workload.rows_a_page,
+        take=1,
+        output=workload.popularity.matches,
     )
 
 
@@ -39,6 +44,6 @@ def highest_rate(workload: Workload, factors: Factors, budget: float) -> Plan:
 
 
 def _plan(workload: Workload, factors: Factors) -> Plan:
-    parts = Parts(pending=workload.event_bytes, disk_buffer=workload.page_bytes)
+    parts = Parts(pending=workload.event_bytes, disk_buffer=workload.buffer_bytes)
     reason = "one read of R an event, whatever the memory"
-    return Plan(1 / factors.cost(loop(workload)), parts, 1, 1, 0.0, reason)
+    return Plan(1 / factors.by_turns(loop(workload)), parts, 1, 1, 0.0, reason)

@@ -1,10 +1,14 @@
-"""The cost factors of this machine, from the join's own kernels.
+"""The cost factors of this machine, from steps of the engine itself.
 
-Every kernel works on structures larger than the processor's caches, a batch at a time, each batch
-once: of all batches the fastest counts, for the others met other processes. Of a read or a lookup
-the median counts, for a disk's own waits are part of it. Pending events are measured by what they
-are made of, a place in a table and a copy of the event: a running join refines that
-(`Factors.refined`). What reads R or looks keys up is passed in, and so is the clock.
+    append   offer events of new keys                 match   feed rows that nobody waits for
+    evict    feed rows that each answer one event     step    feed one page
+    probe    offer events of cached keys              output  splice the answers
+    compare  what `evict` takes more with a cache     switch  warm the cache
+
+Every operation is done on structures larger than the processor's caches, a batch at a time, each
+batch once: of all batches the fastest counts, for the others met other processes. Of a read or a
+lookup the median counts, for a disk's own waits are part of it. What reads R or looks keys up is
+passed in, and so is the clock.
 """
 
 from __future__ import annotations
@@ -13,20 +17,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
-from dovetail.join.cache import MasterCache
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.cost.factors import TYPICAL, Factors
+from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.exchange import Events, Read
 from dovetail.join.kinds import JoinKind
+from dovetail.join.phase import Relation
 from dovetail.join.splice import null_row, splice
-from dovetail.join.table import EMPTY, home, new_table, put, remove_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dovetail.join.columns import Flags, Ints
+    from dovetail.join.columns import Ints
+    from dovetail.join.exchange import Answers
 
     Clock = Callable[[], float]
     """Seconds from any start, as time.perf_counter gives them."""
@@ -35,6 +40,10 @@ BATCH = 8192
 READS = 15
 PAGES = (1, 4, 16, 64, 256, 1024)
 KEYS = (1, 10, 100, 1000)
+_A_PAGE = 64
+_ROOMY = 1000
+"""Bytes of memory a key, more than enough for it to be pending or cached."""
+_FREE = 1e-12
 
 
 def measure(
@@ -49,7 +58,7 @@ def measure(
 
     Without these two their factors are the typical ones. The structures hold `keys` keys.
     """
-    found = _measure_kernels(clock, keys, row_bytes, event_bytes)
+    found = _Bench(clock, keys, row_bytes, event_bytes).factors()
     if read is not None:
         seek, page = affine(PAGES, [_median(clock, read, pages) for pages in PAGES])
         found = replace(found, seek=seek, page=page)
@@ -71,51 +80,86 @@ def affine(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float
     return float(fixed), float(each)
 
 
-def _measure_kernels(clock: Clock, keys: int, row_bytes: int, event_bytes: int) -> Factors:
-    dice = np.random.default_rng(1)
-    ids = dice.permutation(keys).astype(np.int64)
-    rows = _entries(ids, row_bytes)
-    cache = MasterCache(2 * rows.data.nbytes)
-    cache.insert(rows)
-    events = _objects(keys, event_bytes)
-    wanted = JoinKeys.of_ints(dice.integers(0, keys, keys))
-    absent = JoinKeys.of_ints(dice.integers(keys, 2 * keys, keys))
-    found = cache.find(wanted)
-    no_row = null_row([b'"v"'])
-    counts, held = dice.integers(0, 9, keys), dice.integers(1, 3, keys)
-    table = new_table(keys)
+class _Bench:
+    """R and S of so many keys in random order, and engines that hold all of them."""
 
-    def output(first: int, end: int) -> object:
-        batch = events.slice(first, end)
-        return splice(JoinKind.INNER, batch, cache.arena, found[first:end], no_row)
+    def __init__(self, clock: Clock, keys: int, row_bytes: int, event_bytes: int) -> None:
+        self._clock = clock
+        self._keys = np.random.default_rng(1).permutation(keys).astype(np.int64)
+        self._rows = _objects(keys, row_bytes)
+        self._events = _objects(keys, event_bytes)
 
-    # In this order: what is evicted was appended before, and an insertion may move entries.
-    kernels: dict[str, Callable[[int, int], object]] = {
-        "take": lambda first, end: events.take(wanted.values[first:end]),
-        "probe": lambda first, end: cache.find(wanted.slice(first, end)),
-        "match": lambda first, end: cache.find(absent.slice(first, end)),
-        "output": output,
-        "compare": lambda first, end: _smaller(
-            counts[first:end], event_bytes, held[first:end], row_bytes
-        ),
-        "append": lambda first, end: _put_many(*table, ids[first:end]),
-        "evict": lambda first, end: _remove_many(*table, ids[first:end]),
-        "switch": lambda first, end: cache.insert(Entries(rows.data, rows.bounds[first : end + 1])),
-    }
-    seconds = {name: _fastest(clock, kernel, keys) for name, kernel in kernels.items()}
-    seconds["append"] += seconds["take"]
-    return replace(TYPICAL, **seconds)
+    def factors(self) -> Factors:
+        pending = self._engine("meshjoin")
+        appended = self._fastest(lambda some: pending.offer(self._batch(some)))
+        matched = self._fastest(lambda some: self._feed(pending, some, shift=len(self._keys)))
+        step = self._shortest(lambda some: self._feed(pending, some, shift=len(self._keys)))
+        answers: list[Answers] = []
+        evicted = self._fastest(lambda some: answers.append(self._feed(pending, some)))
+        cached = self._engine("ssbj")
+        self._fastest(lambda some: cached.offer(self._batch(some)))
+        compared = self._fastest(lambda some: self._feed(cached, some))
+        switched = self._fastest(lambda some: cached.warm(self._entries(some)))
+        probed = self._fastest(lambda some: cached.offer(self._batch(some)))
+        return replace(
+            TYPICAL,
+            step=max(step - _A_PAGE * matched, _FREE),
+            append=appended,
+            match=matched,
+            evict=max(evicted - matched, _FREE),
+            compare=max(compared - evicted, _FREE),
+            switch=switched,
+            probe=probed,
+            output=self._output(answers),
+            take=_FREE,  # an event is read where it is let in
+        )
 
+    def _engine(self, algorithm: str) -> Engine:
+        relation = Relation(pages=1 << 40, page_bytes=1, unique=True)
+        room = len(self._keys) * _ROOMY
+        return Engine(algorithm, relation, 2 * room, disk_buffer=room)
 
-def _fastest(clock: Clock, kernel: Callable[[int, int], object], keys: int) -> float:
-    """Seconds an operation, of the fastest batch. The first batch compiles and does not count."""
-    each = []
-    for first in range(0, keys, BATCH):
-        end = min(first + BATCH, keys)
-        began = clock()
-        kernel(first, end)
-        each.append((clock() - began) / (end - first))
-    return max(min(each[1:] or each), 1e-12)
+    def _batch(self, some: slice) -> Events:
+        keys = JoinKeys.of_ints(self._keys[some])
+        ids = np.arange(some.start, some.stop)
+        return Events(keys, self._events.slice(some.start, some.stop), ids)
+
+    def _master(self, some: slice, shift: int = 0) -> MasterRows:
+        keys = JoinKeys.of_ints(self._keys[some] + shift)
+        return MasterRows(keys, self._rows.slice(some.start, some.stop))
+
+    def _entries(self, some: slice) -> Entries:
+        return Entries.of(JoinKeys.of_ints(self._keys[some]), self._master(some))
+
+    def _feed(self, engine: Engine, some: slice, shift: int = 0) -> Answers:
+        engine.wants()
+        rows = self._master(some, shift)
+        return engine.feed(Read(rows, 1, np.array([len(rows)])))
+
+    def _output(self, answers: list[Answers]) -> float:
+        no_row = null_row([b'"v"'])
+        seconds = []
+        for some in answers:
+            began = self._clock()
+            splice(JoinKind.INNER, some.events, some.entries, some.starts, no_row)
+            seconds.append((self._clock() - began) / len(some))
+        return max(min(seconds[1:] or seconds), _FREE)
+
+    def _fastest(self, work: Callable[[slice], object]) -> float:
+        """Seconds an item, of the fastest batch. The first batch compiles and does not count."""
+        return self._least(work, BATCH) / BATCH
+
+    def _shortest(self, work: Callable[[slice], object]) -> float:
+        """Seconds of the shortest step with a page of rows."""
+        return self._least(work, _A_PAGE)
+
+    def _least(self, work: Callable[[slice], object], size: int) -> float:
+        seconds = []
+        for first in range(0, len(self._keys) - size + 1, max(size, BATCH)):
+            began = self._clock()
+            work(slice(first, first + size))
+            seconds.append(self._clock() - began)
+        return max(min(seconds[1:] or seconds), _FREE)
 
 
 def _median(clock: Clock, work: Callable[[int], object], size: int) -> float:
@@ -130,33 +174,5 @@ def _median(clock: Clock, work: Callable[[int], object], size: int) -> float:
 def _objects(count: int, size: int) -> Column:
     """JSON objects of so many bytes."""
     one = b'{"v":"' + b"x" * max(0, size - 8) + b'"}'
-    bounds = np.arange(count + 1, dtype=np.int64) * len(one)
+    bounds: Ints = np.arange(count + 1, dtype=np.int64) * len(one)
     return Column(np.frombuffer(bytearray(one * count), np.uint8), bounds)
-
-
-def _entries(ids: Ints, row_bytes: int) -> Entries:
-    keys = JoinKeys.of_ints(ids)
-    return Entries.of(keys, MasterRows(keys, _objects(len(ids), row_bytes)))
-
-
-@njit(cache=True, nogil=True)
-def _smaller(events: Ints, event_bytes: int, rows: Ints, row_bytes: int) -> Flags:
-    cached = np.empty(len(events), np.bool_)
-    for i in range(len(events)):
-        cached[i] = rows[i] * row_bytes < events[i] * event_bytes
-    return cached
-
-
-@njit(cache=True, nogil=True)
-def _put_many(slots: Ints, positions: Ints, keys: Ints) -> None:
-    for i in range(len(keys)):
-        put(slots, positions, keys[i], i)
-
-
-@njit(cache=True, nogil=True)
-def _remove_many(slots: Ints, positions: Ints, keys: Ints) -> None:
-    for i in range(len(keys)):
-        at = home(len(slots), keys[i])
-        while slots[at] != keys[i] or positions[at] == EMPTY:
-            at = (at + 1) & (len(slots) - 1)
-        remove_at(slots, positions, at)

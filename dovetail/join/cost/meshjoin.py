@@ -11,12 +11,7 @@ outputs is, over a cycle, what w events find: s·b·v_P/v_R = w·matches. It is 
 so that s need not be known, and changes with w as it does in truth. The names that the text gives
 the two of (4) contradict its Table 1; the formulas themselves are clear.
 
-Both tunings have a closed form, for with a = page + (v_P/v_R)·c_H, B = an event's own cost and
-q = f·v_S + sizeof(ptr):
-
-    least M at a rate λ      w = g·(seek + a·b), g = λ/(1 - λ·B): M(b) is a line plus a hyperbola,
-                             least at b² = g·seek·N_R·q / (v_P + g·a·v_S)
-    highest μ at a memory M  w = (M - b·v_P)·b / (v_S·b + N_R·q), and dμ/db = 0 is quadratic in b
+Both tunings try b over all of R: w follows from (5) for a rate, from (1) for a memory.
 
 AMESHJOIN has the same model: it asks it again at every step.
 """
@@ -26,13 +21,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dovetail.join.cost.factors import Factors, Work
 from dovetail.join.cost.plan import Parts, Plan, require_memory, require_rate
+from dovetail.join.cost.search import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from numpy.typing import NDArray
 
     from dovetail.join.cost.workload import Workload
+
+    Floats = NDArray[np.float64]
+
+_A_DOUBLING = 8
 
 
 def memory(workload: Workload, pages: float, events: float) -> Parts:
@@ -41,7 +43,7 @@ def memory(workload: Workload, pages: float, events: float) -> Parts:
     return Parts(
         pending=(events + waiting * workload.fudge) * workload.event_bytes,
         queue=waiting * workload.pointer_bytes,
-        disk_buffer=pages * workload.page_bytes,
+        disk_buffer=pages * workload.buffer_bytes,
     )
 
 
@@ -84,63 +86,51 @@ def cycle(workload: Workload, factors: Factors, pages: float, events: float) -> 
 
 def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
     """Tune b and w for the least memory that keeps up."""
-    an_event = factors.cost(_event(workload))
+    an_event = factors.joining(_event(workload))
     require_rate(arrivals, 1 / an_event if an_event else math.inf)
-    weight = arrivals / (1 - arrivals * an_event)
-    waiting = weight * factors.seek * _queue(workload)
-    passing = workload.page_bytes + weight * _a_page(workload, factors) * workload.event_bytes
-    plans = (
-        _plan(workload, factors, pages, weight * factors.cost(_read(workload, pages)))
-        for pages in _near(workload, math.sqrt(waiting / passing))
+    pages = grid(1, workload.pages, _A_DOUBLING)
+    reading, scanning = _reading(workload, factors, pages)
+    if factors.read_ahead:
+        events = np.maximum(arrivals * reading, arrivals * scanning / (1 - arrivals * an_event))
+    else:
+        events = arrivals * (reading + scanning) / (1 - arrivals * an_event)
+    held = pages * workload.buffer_bytes + events * (
+        workload.event_bytes + _queue(workload) / pages
     )
-    return min(plans, key=lambda plan: plan.memory)
+    best = int(np.argmin(held))
+    return _plan(workload, factors, int(pages[best]), float(events[best]))
 
 
 def highest_rate(workload: Workload, factors: Factors, budget: float) -> Plan:
     """Tune b and w for the highest rate in this memory."""
-    require_memory(budget, 2 * workload.page_bytes)
-    queue = _queue(workload)
-    a_page = _a_page(workload, factors)
-    constant = factors.seek * queue
-    linear = factors.seek * workload.event_bytes + a_page * queue
-    square = budget * a_page * workload.event_bytes + workload.page_bytes * linear
-    half = workload.page_bytes * constant
-    root = math.sqrt(half * half + square * budget * constant)
-    best = (root - half) / square if square else 1.0
-    affordable = (pages for pages in _near(workload, best) if pages * workload.page_bytes < budget)
-    plans = (
-        _plan(
-            workload,
-            factors,
-            pages,
-            (budget - pages * workload.page_bytes) / (workload.event_bytes + queue / pages),
-        )
-        for pages in affordable
-    )
-    return max(plans, key=lambda plan: plan.rate)
+    require_memory(budget, 2 * workload.buffer_bytes)
+    pages = grid(1, workload.pages, _A_DOUBLING)
+    pages = pages[pages * workload.buffer_bytes < budget]
+    room = budget - pages * workload.buffer_bytes
+    events = room / (workload.event_bytes + _queue(workload) / pages)
+    reading, scanning = _reading(workload, factors, pages)
+    joining = scanning + events * factors.joining(_event(workload))
+    best = int(np.argmax(events / factors.together(reading, joining)))
+    return _plan(workload, factors, int(pages[best]), float(events[best]))
+
+
+def _reading(workload: Workload, factors: Factors, pages: Floats) -> tuple[Floats, Floats]:
+    """Seconds of a step's read, and of joining it with nothing."""
+    rows = pages * workload.rows_a_page
+    return factors.seek + pages * factors.page, factors.step + rows * factors.match
 
 
 def _read(workload: Workload, pages: float) -> Work:
-    return Work(seek=1, page=pages, match=pages * workload.rows_a_page)
+    return Work(seek=1, page=pages, step=1, match=pages * workload.rows_a_page)
 
 
 def _event(workload: Workload) -> Work:
     return Work(take=1, append=1, evict=1, output=workload.popularity.matches)
 
 
-def _a_page(workload: Workload, factors: Factors) -> float:
-    return factors.page + workload.rows_a_page * factors.match
-
-
 def _queue(workload: Workload) -> float:
     """Bytes pending for each event that a read of one page would answer: N_R·q."""
     return workload.pages * workload.pending_event_bytes * workload.residence
-
-
-def _near(workload: Workload, pages: float) -> Iterator[int]:
-    """The whole numbers around an optimum among real ones, within R."""
-    most = max(1, math.floor(workload.pages))
-    yield from {min(max(1, math.floor(pages)), most), min(max(1, math.ceil(pages)), most), 1}
 
 
 def _plan(workload: Workload, factors: Factors, pages: int, events: float) -> Plan:

@@ -7,8 +7,9 @@
 
 with 2 for the two nodes. Taken by the letter, (2) adds up the time of nodes that work at the same
 time, and the 2 of (3) then cancels: no number of nodes would gain anything, against the paper's
-own 1.65 to 2 times. So c_loop is one node's here, and μ = n·(w_N + w_S)/c_loop. As in SSBJ, (2)
-leaves out a miss's lookup in H_R: added. (1) has no fudge factor for H_R: it is that of the rest.
+own 1.65 to 2 times. So c_loop is one node's here, and μ = n·(w_N + w_S)/c_loop. As in SSBJ, a
+miss's lookup in H_R is that of its own place, and c_F is charged for each miss. (1) has no fudge
+factor for H_R: it is that of the rest.
 
 w_N and w_S are not in the text. The cache holds the h_R most sought-after rows, which the
 threshold tends to; w_S is HYBRIDJOIN's w for what they leave over, and w_N = w_S·hits/(1 - hits).
@@ -59,7 +60,7 @@ def memory(workload: Workload, pages: float, cached: float, pending: float, node
         cache=cached * workload.cached_row_bytes,
         pending=waiting.pending,
         queue=waiting.queue,
-        disk_buffer=pages * workload.page_bytes,
+        disk_buffer=pages * workload.buffer_bytes,
     ).times(nodes)
 
 
@@ -72,12 +73,12 @@ def rate(
     workload: Workload, factors: Factors, pages: float, hits: float, missed: float, nodes: int
 ) -> float:
     """Equation 3, for nodes that work at the same time."""
-    return nodes * (hits + missed) / factors.cost(loop(workload, pages, hits, missed))
+    return nodes * (hits + missed) / factors.by_turns(loop(workload, pages, hits, missed))
 
 
 def least_memory(workload: Workload, factors: Factors, arrivals: float, nodes: int = 2) -> Plan:
     """Tune b and h_R for the least memory, over all nodes, that keeps up."""
-    highest = nodes / factors.cost(_hit(workload))
+    highest = nodes / factors.by_turns(_hit(workload))
     require_rate(arrivals, highest)
     found = [in_memory(workload, highest)]
     for candidates in _candidates(workload, nodes):
@@ -93,8 +94,8 @@ def least_memory(workload: Workload, factors: Factors, arrivals: float, nodes: i
 def highest_rate(workload: Workload, factors: Factors, budget: float, nodes: int = 2) -> Plan:
     """Tune b and h_R for the highest rate in this memory, which is all nodes' together."""
     if budget >= workload.in_memory_bytes:
-        return in_memory(workload, nodes / factors.cost(_hit(workload)))
-    require_memory(budget, nodes * (workload.page_bytes + workload.pending_event_bytes))
+        return in_memory(workload, nodes / factors.by_turns(_hit(workload)))
+    require_memory(budget, nodes * (workload.buffer_bytes + workload.pending_event_bytes))
     found = []
     for candidates in _candidates(workload, nodes):
         pending = candidates.events_in(budget / nodes)
@@ -120,7 +121,7 @@ class _Candidates:
 
     def bytes_held(self, pending: Floats) -> Floats:
         return np.asarray(
-            self.pages * self.workload.page_bytes
+            self.pages * self.workload.buffer_bytes
             + self.cached * self.workload.cached_row_bytes
             + pending * self.workload.pending_event_bytes
         )
@@ -135,12 +136,12 @@ class _Candidates:
         a_miss = self._a_miss(factors)
         left = 1 / arrivals - (1 - self.hit) * a_miss
         feasible = left > 0
-        reading = factors.cost(_read(self.workload, self.pages)) * (1 - self.hit)
+        reading = factors.by_turns(_read(self.workload, self.pages)) * (1 - self.hit)
         return reading / np.where(feasible, left, 1.0), feasible
 
     def rates(self, factors: Factors, pending: Floats) -> Floats:
         missed = self.partitions.answered(pending)
-        reading = factors.cost(_read(self.workload, self.pages))
+        reading = factors.by_turns(_read(self.workload, self.pages))
         events = missed / (1 - self.hit)
         return np.asarray(self.nodes * events / (reading + missed * self._a_miss(factors)))
 
@@ -148,7 +149,7 @@ class _Candidates:
         """Seconds of a miss and of the hits that come with it."""
         hits = self.hit / (1 - self.hit)
         return np.asarray(
-            factors.cost(_miss(self.workload)) + hits * factors.cost(_hit(self.workload))
+            factors.by_turns(_miss(self.workload)) + hits * factors.by_turns(_hit(self.workload))
         )
 
     def plan(self, factors: Factors, best: int, pending: float) -> Plan:
@@ -183,8 +184,7 @@ def _candidates(workload: Workload, nodes: int) -> Iterator[_Candidates]:
 
 
 def _read(workload: Workload, pages: float) -> Work:
-    rows = pages * workload.rows_a_page
-    return Work(seek=1, page=pages, match=rows, compare=rows)
+    return Work(seek=1, page=pages, step=1, match=pages * workload.rows_a_page)
 
 
 def _hit(workload: Workload) -> Work:
@@ -192,4 +192,4 @@ def _hit(workload: Workload) -> Work:
 
 
 def _miss(workload: Workload) -> Work:
-    return _hit(workload) + Work(append=1, evict=1)
+    return Work(take=1, append=1, evict=1, compare=1, output=workload.popularity.matches)

@@ -12,9 +12,12 @@ cached (Theorem 3).
 
 Where this departs from the text:
 - (2) charges c_B for each of the b rows of every step, as if all moved into the cache. Once the
-  cache has converged none do: each row is held against the inequality (c_F), and `switched` says
-  how many move.
-- (2) leaves out that a miss was looked up in H_R before (Algorithm 1, line 17): added.
+  cache has converged none do: keys are held against the inequality (c_F), and `switched` says
+  how many rows move.
+- A miss is looked up in H_R before (Algorithm 1, line 17), which (2) leaves out. Rightly, here:
+  one table holds both sides' keys, and the lookup finds where the event is to be appended.
+- c_F is charged for each miss, not for each row: a key is held against the inequality when its
+  events leave.
 - (6) puts bytes of memory in place of events, so its units do not agree. What it is after is (5)
   with w_S solved from (1) and w_N = w_S·hits/(1 - hits): `highest_rate`.
 - The inequality's sides are the bytes really taken, f·v_R a row and f·v_S + v_P an event. With
@@ -86,7 +89,7 @@ def memory(workload: Workload, pages: float, cached: float, missed: float) -> Pa
         cache=cached * workload.cached_row_bytes,
         pending=waiting.pending,
         queue=waiting.queue,
-        disk_buffer=pages * workload.page_bytes,
+        disk_buffer=pages * workload.buffer_bytes,
     )
 
 
@@ -117,7 +120,7 @@ def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
     # The search ends just below the turn, and where there is none, at a number without meaning.
     events = events * (1 + 1e-12)
     reached = _rate(workload, factors, pages, events) >= arrivals * (1 - 1e-9)
-    bytes_held = pages * workload.page_bytes + smaller_sides(workload, events)
+    bytes_held = pages * workload.buffer_bytes + smaller_sides(workload, events)
     bytes_held = np.where(reached, bytes_held, math.inf)
     best = int(np.argmin(bytes_held))
     if bytes_held[best] >= whole.memory:
@@ -129,18 +132,17 @@ def highest_rate(workload: Workload, factors: Factors, budget: float) -> Plan:
     """Tune b for the highest rate in this memory."""
     if budget >= workload.in_memory_bytes:
         return in_memory(workload, _highest(workload, factors))
-    require_memory(budget, 2 * workload.page_bytes)
+    require_memory(budget, 2 * workload.buffer_bytes)
     pages = grid(1, workload.pages, _A_DOUBLING)
-    pages = pages[pages * workload.page_bytes < budget]
-    room = budget - pages * workload.page_bytes
+    pages = pages[pages * workload.buffer_bytes < budget]
+    room = budget - pages * workload.buffer_bytes
     events = last_where(lambda n: smaller_sides(workload, n) <= room, len(pages))
     best = int(np.argmax(_rate(workload, factors, pages, events)))
     return _plan(workload, factors, float(pages[best]), float(events[best]))
 
 
 def _read(workload: Workload, pages: float) -> Work:
-    rows = pages * workload.rows_a_page
-    return Work(seek=1, page=pages, match=rows, compare=rows)
+    return Work(seek=1, page=pages, step=1, match=pages * workload.rows_a_page)
 
 
 def _hit(workload: Workload) -> Work:
@@ -148,7 +150,7 @@ def _hit(workload: Workload) -> Work:
 
 
 def _miss(workload: Workload) -> Work:
-    return _hit(workload) + Work(append=1, evict=1)
+    return Work(take=1, append=1, evict=1, compare=1, output=workload.popularity.matches)
 
 
 def _highest(workload: Workload, factors: Factors) -> float:
@@ -162,9 +164,10 @@ def _rate(workload: Workload, factors: Factors, pages: Floats, events_a_cycle: F
     """Equation 3 for many b at once, with the hits that the inequality gives."""
     events = events_a_cycle * pages / workload.pages
     hit = workload.popularity.share(cached_rows(workload, events_a_cycle))
-    reading = factors.seek + pages * factors.cost(_read(workload, 1) + Work(seek=-1))
-    an_event = hit * factors.cost(_hit(workload)) + (1 - hit) * factors.cost(_miss(workload))
-    return np.asarray(events / (reading + events * an_event))
+    reading = factors.seek + pages * factors.page
+    scanning = factors.step + pages * workload.rows_a_page * factors.match
+    an_event = hit * factors.joining(_hit(workload)) + (1 - hit) * factors.joining(_miss(workload))
+    return np.asarray(events / factors.together(reading, scanning + events * an_event))
 
 
 def _plan(workload: Workload, factors: Factors, pages: float, events_a_cycle: float) -> Plan:

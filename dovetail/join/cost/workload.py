@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from dovetail.join.cost.popularity import Popularity
 
 FUDGE = 1.5
-"""f, bytes held for a byte of row or event. The cache: an entry's header, its place in a table
-that is half full, and padding make 120 bytes about 184; the same is assumed of pending events."""
+"""f, bytes held for a byte of row or event, where nothing better is known."""
 POINTER_BYTES = 8
 
 
@@ -29,7 +28,11 @@ class Workload:
     pointer_bytes: float = POINTER_BYTES
     """A place in the queue: sizeof(ptr) of MESHJOIN, v_P of SSBJ, a node of HYBRIDJOIN's."""
     fudge: float = FUDGE
-    """f, for both hash tables."""
+    """f, for both hash tables, unless H_R has its own."""
+    row_fudge: float = 0.0
+    """f of H_R alone; 0 = the same."""
+    buffer_fudge: float = 1.0
+    """Bytes of the disk buffer for a byte of a page: keys, notes, and a second page read ahead."""
     ordered: bool = False
     """Whether R lies in the order of popularity, as HYBRIDJOIN's experiments have it, so that
     sought-after rows share pages. Otherwise they are scattered."""
@@ -39,11 +42,12 @@ class Workload:
     half a cycle on average. The papers' scans hold it for a whole one."""
 
     def __post_init__(self) -> None:
-        for name in ("row_bytes", "event_bytes", "page_bytes", "fudge"):
+        for name in ("row_bytes", "event_bytes", "page_bytes", "fudge", "buffer_fudge"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
-        if self.pointer_bytes < 0:
-            raise ConfigError(f"pointer_bytes cannot be negative, but is {self.pointer_bytes}")
+        for name in ("pointer_bytes", "row_fudge"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} cannot be negative, but is {getattr(self, name)}")
 
     @property
     def rows(self) -> float:
@@ -60,9 +64,14 @@ class Workload:
         return self.page_bytes / self.row_bytes
 
     @property
+    def buffer_bytes(self) -> float:
+        """What one page takes in the disk buffer."""
+        return self.buffer_fudge * self.page_bytes
+
+    @property
     def cached_row_bytes(self) -> float:
         """What one master row takes in H_R."""
-        return self.fudge * self.row_bytes
+        return (self.row_fudge or self.fudge) * self.row_bytes
 
     @property
     def pending_event_bytes(self) -> float:
