@@ -1,0 +1,223 @@
+"""MESHJOIN for range and inequality conditions: match when the intervals overlap (§3.4).
+
+    R      page 0 │ page 1 │ page 2 │ …             b pages a step, behind the last the first
+                   ▲ next
+    window  [1,3] [2,20] [4,5] [6,7] …              pending events, indexed by key and interval
+
+1. `offer` lets events in as far as there is room; each starts at the page that is read next.
+   An empty interval overlaps nothing and is answered at once.
+2. `wants` asks for the next b pages; for nothing while nothing is pending.
+3. `feed` answers each event with the rows of this read that it overlaps. After a whole cycle
+   of R an event leaves; if it has met nobody, it is answered now, without rows. For semi and
+   anti joins one row settles an event: it is answered once, and leaves at its first match.
+
+An event may so be answered in several reads, and its rows never wait in memory: an inequality
+may match half of R. `Met.done` says whose last answer was given. b and w may change before
+every step, as in AMESHJOIN (§3.3): each event knows its start page.
+
+Memory: a disk buffer, into which every read must fit, and the window (overlap_window.py) for
+all that is pending and its index, allocated once; together the budget. Answers belong to the
+caller and do not count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.errors import ConfigError, MasterDataError
+from dovetail.join.engine import Figures, Offered
+from dovetail.join.entry import LARGEST
+from dovetail.join.exchange import Pages
+from dovetail.join.overlap_exchange import NOBODY_MET, Met
+from dovetail.join.overlap_index import sort_in
+from dovetail.join.overlap_matching import Step, meet, nobody_met
+from dovetail.join.overlap_pending import admit, close_ranks, leave
+from dovetail.join.overlap_window import (
+    BYTES_A_SLOT,
+    COUNT,
+    LEFT,
+    LEFT_BYTES,
+    buffer_of,
+    new_window,
+    room_for,
+    split_anew,
+)
+from dovetail.join.pending import UNBOUNDED
+
+if TYPE_CHECKING:
+    from dovetail.join.kinds import JoinKind
+    from dovetail.join.overlap_exchange import IntervalEvents, IntervalRead
+    from dovetail.join.phase import Relation
+
+_DISK_BUFFER_SHARE = 4
+"""The disk buffer is one part in so many of the budget, unless it is given."""
+_EVENT_BYTES = 128
+"""How large events are thought to be before any has come."""
+_IDLE_SHARE = 16
+"""One part in so many of the window may lie idle before something is done about it."""
+
+
+class OverlapJoin:
+    """Joins events with R where key and interval match, within `memory` bytes.
+
+    `pages` is b, 0 for as many as the disk buffer holds; `events` is w, the most that a step
+    lets in. A page of `relation` is measured as an `IntervalRead`.
+    """
+
+    def __init__(
+        self,
+        kind: JoinKind,
+        relation: Relation,
+        memory: int,
+        *,
+        pages: int = 0,
+        events: int = UNBOUNDED,
+        disk_buffer: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.relation = relation
+        self.budget = memory
+        self.disk_buffer = disk_buffer or memory // _DISK_BUFFER_SHARE
+        self.figures = Figures()
+        self._most_pages = min(self.disk_buffer // relation.page_bytes, relation.pages)
+        self._require_pages()
+        self._window = new_window(memory - self.disk_buffer, _EVENT_BYTES)
+        self._seen = 0
+        self._let_in = 0
+        self._request: Pages | None = None
+        self.tune(pages or self._most_pages, events)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the budget that are taken, the disk buffer included."""
+        return buffer_of(self._window).nbytes + self._window.state.nbytes + self.disk_buffer
+
+    @property
+    def pending(self) -> int:
+        """Events that were let in and have not seen all of R, or been settled by a match."""
+        return int(self._window.state[COUNT] - self._window.state[LEFT])
+
+    @property
+    def cycle(self) -> int:
+        return self._seen // self.relation.pages
+
+    def tune(self, pages: int, events: int = UNBOUNDED) -> None:
+        """Set b and w for the steps to come; b is cut to what the disk buffer holds."""
+        self.pages = max(1, min(pages, self._most_pages))
+        self.events = events
+
+    def offer(self, batch: IntervalEvents) -> Offered:
+        """Let in what has room, from the batch's start; answer empty intervals."""
+        accepted = self._admit(batch)
+        self.figures.accepted += accepted
+        taken = batch.intervals.slice(0, accepted)
+        empty = np.flatnonzero(taken.lows > taken.highs)
+        if not len(empty):
+            return Offered(accepted, NOBODY_MET)
+        self.figures.answered += len(empty)
+        ids = batch.events.ids[empty]
+        return Offered(
+            accepted, Met(batch.events.data.take(empty), ids, *nobody_met(len(empty)), ids)
+        )
+
+    def wants(self) -> Pages | None:
+        """What to read next; the same again until it is fed."""
+        if self._request is None and self.pending:
+            next_page = self._seen % self.relation.pages
+            self._request = Pages(next_page, self.pages, self.relation.pages)
+        return self._request
+
+    def feed(self, read: IntervalRead) -> Met:
+        """Take what was read for the request; answer whom it has rows for, and who leaves."""
+        if self._request is None:
+            raise ValueError("nothing was asked for: feed() answers the request of wants()")
+        self._require_fit(read)
+        settled_by_one = not self.kind.takes_columns
+        covers = read.read.covers
+        step = Step(self._seen, self.relation.pages, covers, settled_by_one)
+        answered = meet(self._window, read, step)
+        self._seen += covers
+        done = leave(self._window, self._seen - self.relation.pages + 1, settled_by_one)
+        self._request = None
+        self._let_in = 0
+        self.figures.reads += 1
+        self.figures.rows_read += len(read.read.rows)
+        self.figures.answered += len(done)
+        return Met(*answered, done)
+
+    def _admit(self, batch: IntervalEvents) -> int:
+        accepted = self._let(batch)
+        for make_room in (self._close_ranks, self._split_anew):
+            if accepted == len(batch) or self._let_in == self.events:
+                return accepted
+            rest = batch.slice(accepted, len(batch))
+            if make_room(rest):
+                accepted += self._let(rest)
+        if accepted or self.pending:
+            return accepted
+        self._window = split_anew(self._window, 1)
+        accepted = self._let(batch)
+        if not accepted:
+            raise ConfigError(
+                f"an event of {len(batch.events.data[0])} bytes does not fit into the memory of "
+                f"the join, {self.budget} bytes: give it more"
+            )
+        return accepted
+
+    def _let(self, batch: IntervalEvents) -> int:
+        keys, data = batch.events.keys, batch.events.data
+        accepted, waiting = admit(
+            self._window,
+            keys.values,
+            keys.texts.data,
+            keys.texts.bounds,
+            data.data,
+            data.bounds,
+            batch.events.ids,
+            batch.intervals.lows,
+            batch.intervals.highs,
+            self._seen,
+            UNBOUNDED if self.events == UNBOUNDED else self.events - self._let_in,
+        )
+        self._let_in += waiting
+        return accepted
+
+    def _close_ranks(self, _rest: IntervalEvents) -> bool:
+        window = self._window
+        slots, size = window.state[LEFT], window.state[LEFT_BYTES]
+        idle = slots * _IDLE_SHARE >= window.capacity or size * _IDLE_SHARE >= len(window.bytes)
+        if not slots or (self.pending and not idle):
+            return False
+        close_ranks(window)
+        return True
+
+    def _split_anew(self, rest: IntervalEvents) -> bool:
+        events, texts = rest.events.data.bounds, rest.events.keys.texts.bounds
+        average = float(events[-1] - events[0] + texts[-1] - texts[0]) / len(rest)
+        more = room_for(self._window, average)
+        if more * (BYTES_A_SLOT + average) * _IDLE_SHARE < len(buffer_of(self._window)):
+            return False
+        sort_in(self._window)
+        self._window = split_anew(self._window, int(self._window.state[COUNT]) + more)
+        return True
+
+    def _require_pages(self) -> None:
+        if self._most_pages < 1:
+            raise ConfigError(
+                f"a page of {self.relation.page_bytes} bytes does not fit into the disk buffer of "
+                f"{self.disk_buffer}: give the join more memory"
+            )
+        if self.disk_buffer > LARGEST:
+            raise ConfigError(
+                f"a disk buffer of {self.disk_buffer} bytes could answer an event with more than "
+                f"the {LARGEST} bytes that an entry holds: set it lower"
+            )
+
+    def _require_fit(self, read: IntervalRead) -> None:
+        if read.nbytes > self.disk_buffer:
+            raise MasterDataError(
+                f"a read of {read.nbytes} bytes does not fit into the disk buffer of "
+                f"{self.disk_buffer}: read less at a time, or give the join more memory"
+            )
