@@ -1,0 +1,304 @@
+"""auto: the algorithm that the cost model ranks first, measured and changed while it runs.
+
+    offer, wants, feed ──► observe ──► workload, factors ──► every model's plan ──► switch
+                           seconds, sizes,   refined              × what it was off by, where
+                           sample of keys                         it has run before
+
+1. A stretch is several turns of what is pending: its first part settles, its second is measured.
+2. At its end the workload is drawn up (sizes, skew of the keys) and the factors are refined.
+3. Every candidate's plan is asked for: the highest rate in this memory while events are refused
+   for want of room; else the least memory at the rate at which they come, which is also the
+   shortest wait. A prediction is corrected by what the algorithm's last stretch had shown.
+4. Another algorithm takes over if it promises a tenth more. The engine keeps what is pending and
+   cached, so that no answer is lost or repeated.
+
+An order constraint leaves a scan little to wait with: its plans get no more memory than the events
+that it may hold back, and a lookup wins. Every choice is kept with its reason.
+
+The engine measures in counts; seconds come from the clock that is passed in. Only the time within
+`offer` and from `wants` to the end of `feed` counts, never that of waiting for the stream.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dovetail.join.algorithms import Parameters
+from dovetail.join.cost.factors import TYPICAL, Factors, Work
+from dovetail.join.cost.footprint import engine_workload, entry_footprint
+from dovetail.join.cost.popularity import ZipfPopularity
+from dovetail.join.cost.sample import KeySample
+from dovetail.join.cost.sizing import memory_for, rate_for
+from dovetail.join.engine import Engine
+from dovetail.join.pending import UNBOUNDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dovetail.join.cost.plan import Plan
+    from dovetail.join.cost.sizing import Sizing
+    from dovetail.join.cost.workload import Workload
+    from dovetail.join.engine import Figures, Offered
+    from dovetail.join.entry import Entries
+    from dovetail.join.exchange import Answers, Events, Read, Request
+    from dovetail.join.phase import Relation
+
+SCANNING = ("ssbj",)
+BY_KEY = ("ssbj", "cachejoin", "hybridjoin", "srj")
+ADVANTAGE = 1.1
+"""How much better another algorithm must promise to be."""
+SETTLING, MEASURED = 2, 2
+"""Turns of the pending events that a stretch waits, and measures."""
+_SAMPLE_SHARE = 32
+_LARGEST_SAMPLE = 1 << 16
+_GUESSED_SKEW = 0.5
+PATIENCE = 16
+"""Reads that a stretch takes at least."""
+_HEADROOM = 1.25
+"""A rate is planned with so much to spare."""
+_KEPT_CHOICES = 100
+_SHIFT = 0.15
+"""A skew that moves by more makes what other algorithms once showed worthless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    algorithm: str
+    parameters: Parameters
+    rate: float
+    """Events a second that it promises."""
+    reason: str
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What happened since an algorithm began, or since it was last judged."""
+
+    seconds: float = 0.0
+    accepted: int = 0
+    reads: int = 0
+    refused: bool = False
+    measuring: bool = False
+
+
+class Auto:
+    """An engine that chooses its algorithm itself; used like `Engine`."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        memory: int,
+        clock: Callable[[], float],
+        *,
+        factors: Factors = TYPICAL,
+        row_bytes: float = 120.0,
+        event_bytes: float = 120.0,
+        distance: int = UNBOUNDED,
+        patience: int = PATIENCE,
+    ) -> None:
+        self.budget = memory
+        self.factors = factors
+        self.choices: list[Choice] = []
+        self._clock = clock
+        self._relation = relation
+        self._row_bytes = row_bytes
+        self._event_bytes = event_bytes
+        self._distance = distance
+        self._patience = patience
+        self._candidates = BY_KEY if relation.by_key else SCANNING
+        self._sample = KeySample(min(_LARGEST_SAMPLE, max(64, memory // _SAMPLE_SHARE // 8)))
+        self._skew = _GUESSED_SKEW
+        self._corrections: dict[str, float] = {}
+        self._stretch = _Stretch()
+        self._asked_at = 0.0
+        self._memory = memory - self._sample.nbytes
+        self._rows_seen = self._row_bytes_seen = 0
+        first, plan = self._ranked(saturated=True, rate=0.0)[0]
+        disk_buffer = self._disk_buffer(plan)
+        self.engine = Engine(
+            first,
+            relation,
+            self._memory,
+            parameters=self._parameters(plan, disk_buffer),
+            disk_buffer=disk_buffer,
+            distance=distance,
+        )
+        self._note(first, plan, "to begin with, ")
+
+    @property
+    def choice(self) -> Choice:
+        """The algorithm that runs now, and why."""
+        return self.choices[-1]
+
+    @property
+    def allocated(self) -> int:
+        return self.engine.allocated + self._sample.nbytes
+
+    @property
+    def disk_buffer(self) -> int:
+        return self.engine.disk_buffer
+
+    @property
+    def pending(self) -> int:
+        return self.engine.pending
+
+    @property
+    def figures(self) -> Figures:
+        return self.engine.figures
+
+    def offer(self, events: Events) -> Offered:
+        began = self._clock()
+        offered = self.engine.offer(events)
+        self._stretch.seconds += self._clock() - began
+        if len(events):
+            size = (events.data.bounds[-1] - events.data.bounds[0]) / len(events)
+            self._event_bytes += 0.1 * (float(size) - self._event_bytes)
+            self._sample.see(events.keys.values[: offered.accepted])
+        self._stretch.accepted += offered.accepted
+        self._stretch.refused |= offered.accepted < len(events)
+        return offered
+
+    def wants(self) -> Request | None:
+        request = self.engine.wants()
+        self._asked_at = self._clock()
+        return request
+
+    def feed(self, read: Read) -> Answers:
+        handed = self._clock()
+        answers = self.engine.feed(read)
+        ended = self._clock()
+        self._stretch.seconds += ended - self._asked_at
+        self._stretch.reads += 1
+        self._rows_seen += len(read.rows)
+        self._row_bytes_seen += int(read.rows.rows.bounds[-1] - read.rows.rows.bounds[0])
+        self._learn(read, len(answers), handed - self._asked_at, ended - handed)
+        self._judge()
+        return answers
+
+    def warm(self, entries: Entries) -> None:
+        self.engine.warm(entries)
+
+    def _learn(self, read: Read, answered: int, reading: float, joining: float) -> None:
+        """Refine the factors by one step: what was read, and what was joined."""
+        rows = len(read.rows)
+        if self.choice.algorithm == "srj":
+            looked_up = Work(request=1, key=read.covers)
+        else:
+            pages = max(1.0, rows * self._row_bytes / self._relation_page_bytes())
+            looked_up = Work(seek=1, page=pages)
+        joined = Work(step=1, match=rows, evict=answered)
+        if not self.factors.read_ahead or self.factors.reading(looked_up) > joining:
+            self.factors = self.factors.refined(looked_up, reading + self._hidden(joining), 0.02)
+        self.factors = self.factors.refined(joined, joining, 0.02)
+
+    def _hidden(self, joining: float) -> float:
+        """Of a read that was under way while the step before was joined, what nobody waited for."""
+        return joining if self.factors.read_ahead else 0.0
+
+    def _judge(self) -> None:
+        stretch = self._stretch
+        turn = max(1, self.engine.pending)
+        if stretch.reads < self._patience:
+            return
+        if not stretch.measuring:
+            if stretch.accepted >= SETTLING * turn:
+                self._stretch = _Stretch(measuring=True)
+            return
+        if stretch.accepted >= MEASURED * turn and stretch.seconds > 0:
+            self._choose(stretch.accepted / stretch.seconds, saturated=stretch.refused)
+            self._stretch = _Stretch()
+
+    def _choose(self, rate: float, *, saturated: bool) -> None:
+        self._row_bytes = self._row_bytes_seen / max(1, self._rows_seen) or self._row_bytes
+        skew = self._sample.skew(self._keys())
+        if abs(skew - self._skew) > _SHIFT:
+            self._corrections.clear()
+        self._skew = skew
+        ranked = self._ranked(saturated=saturated, rate=rate)
+        plans = dict(ranked)
+        current = self.choice.algorithm
+        if saturated and current in plans:
+            self._corrections[current] = rate / plans[current].rate
+            ranked = self._ranked(saturated=saturated, rate=rate)
+        best, plan = ranked[0]
+        if best == current or not self._worth(plan, plans.get(current), rate, saturated=saturated):
+            return
+        was = f"{current} reached {rate:,.0f} events/s; "
+        self.engine.switch(best, self._parameters(plan, self.engine.disk_buffer))
+        self._note(best, plan, was)
+
+    def _worth(self, plan: Plan, current: Plan | None, rate: float, *, saturated: bool) -> bool:
+        if saturated:
+            return plan.rate > ADVANTAGE * rate
+        return current is None or plan.memory * ADVANTAGE < current.memory
+
+    def _ranked(self, *, saturated: bool, rate: float) -> list[tuple[str, Plan]]:
+        """The candidates' plans as corrected, the best first."""
+        workload = self._workload()
+        if saturated or not rate:
+            memory = self._allowed(workload)
+            found = rate_for(workload, self.factors, memory, self._candidates)
+        else:
+            found = memory_for(workload, self.factors, rate * _HEADROOM, self._candidates)
+        plans = [corrected for answer in found if (corrected := self._corrected(answer))]
+        if saturated or not rate:
+            return sorted(plans, key=lambda named: -named[1].rate)
+        return plans
+
+    def _corrected(self, answer: Sizing) -> tuple[str, Plan] | None:
+        if answer.plan is None:
+            return None
+        known = self._corrections.values()
+        usual = math.exp(sum(map(math.log, known)) / len(known)) if known else 1.0
+        correction = self._corrections.get(answer.algorithm, usual)
+        return answer.algorithm, replace(answer.plan, rate=answer.plan.rate * correction)
+
+    def _allowed(self, workload: Workload) -> float:
+        """The memory that an order constraint lets a join make use of."""
+        if self._distance == UNBOUNDED:
+            return self._memory
+        return min(self._memory, self._distance * workload.pending_event_bytes)
+
+    def _workload(self) -> Workload:
+        return engine_workload(
+            ZipfPopularity(self._keys(), self._skew),
+            self._row_bytes,
+            self._event_bytes,
+            page_bytes=self._relation_page_bytes(),
+            unique=self._relation.unique,
+            read_ahead=self.factors.read_ahead,
+        )
+
+    def _keys(self) -> float:
+        rows = self._relation.rows or self._relation.pages * self._rows_a_page()
+        return max(1.0, float(rows))
+
+    def _rows_a_page(self) -> float:
+        in_buffer = entry_footprint(self._row_bytes, 1)
+        return max(1.0, self._relation.page_bytes / in_buffer)
+
+    def _relation_page_bytes(self) -> float:
+        if self._relation.rows:
+            return max(1.0, self._relation.rows / self._relation.pages) * self._row_bytes
+        return self._rows_a_page() * self._row_bytes
+
+    def _disk_buffer(self, plan: Plan) -> int:
+        least = max(self._relation.page_bytes, self._memory // 16)
+        return int(min(max(least, plan.parts.disk_buffer), self._memory // 2))
+
+    def _parameters(self, plan: Plan, disk_buffer: int) -> Parameters:
+        most = max(1, disk_buffer // self._relation.page_bytes)
+        held = plan.parts.cache + plan.parts.pending + plan.parts.queue
+        return Parameters(
+            pages=int(min(max(1, plan.pages), most)),
+            keys=max(1, int(plan.events)),
+            cache_share=min(0.9, max(0.1, plan.parts.cache / held)) if held else 0.5,
+        )
+
+    def _note(self, algorithm: str, plan: Plan, why: str) -> None:
+        parameters = self._parameters(plan, self.engine.disk_buffer)
+        reason = f"{why}{algorithm} promises {plan.rate:,.0f} events/s: {plan.reason}"
+        self.choices.append(Choice(algorithm, parameters, plan.rate, reason))
+        del self.choices[:-_KEPT_CHOICES]

@@ -1,0 +1,124 @@
+"""What auto chooses, by a clock that the test turns."""
+
+import numpy as np
+import pytest
+
+from dovetail.join.auto import Auto
+from dovetail.join.cost.sample import KeySample
+from dovetail.join.exchange import Events, Pages
+from dovetail.join.phase import Relation
+from dovetail.join.policies import Inequality
+from tests.unit.engine_kit import events_of, relation_of
+
+KEYS, PAGES = 4000, 400
+
+
+class Time:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1e-7
+        return self.now
+
+
+class Drive:
+    """Keeps auto saturated; every request takes the seconds that the test says."""
+
+    def __init__(self, seconds, *, skew=1.0, memory=400_000, **options):
+        self.relation = relation_of(range(KEYS), KEYS // PAGES, unique=True)
+        self.time = Time()
+        self.seconds = seconds
+        facts = self.relation.facts
+        known = Relation(facts.pages, facts.page_bytes, unique=True, rows=KEYS)
+        self.auto = Auto(known, memory, self.time, row_bytes=100, event_bytes=100, **options)
+        weights = 1 / np.arange(1, KEYS + 1) ** skew
+        self._weights = weights / weights.sum()
+        self._random = np.random.default_rng(2)
+        self._batch = events_of([0] * 2000)
+        self.answered = 0
+
+    def run(self, steps):
+        for _ in range(steps):
+            keys = self._random.choice(KEYS, 2000, p=self._weights)
+            events = Events(events_of(keys).keys, self._batch.data, self._batch.ids)
+            self.answered += len(self.auto.offer(events).answers)
+            request = self.auto.wants()
+            if request is not None:
+                self.time.now += self.seconds(request)
+                self.answered += len(self.auto.feed(self.relation.read(request)))
+        return self.auto
+
+
+def slow_scans(request):
+    return 0.05 if isinstance(request, Pages) else 1e-4
+
+
+def slow_lookups(request):
+    return 1e-4 if isinstance(request, Pages) else 0.05
+
+
+def test_a_scan_that_turns_out_slow_is_left_for_reads_by_key():
+    auto = Drive(slow_scans).run(150)
+    assert auto.choices[0].algorithm == "ssbj"
+    assert auto.choice.algorithm != "ssbj"
+
+
+def test_reads_by_key_that_turn_out_slow_are_left_for_a_scan():
+    drive = Drive(slow_scans)
+    drive.run(150)
+    drive.seconds = slow_lookups
+    assert drive.run(600).choice.algorithm == "ssbj"
+
+
+def test_every_choice_says_why():
+    auto = Drive(slow_scans).run(150)
+    assert "to begin with" in auto.choices[0].reason
+    assert "ssbj reached" in auto.choices[1].reason
+    assert all(choice.algorithm in choice.reason for choice in auto.choices)
+
+
+def test_what_is_let_in_is_answered_or_pending_whatever_was_chosen():
+    drive = Drive(slow_scans)
+    drive.run(150)
+    drive.seconds = slow_lookups
+    auto = drive.run(600)
+    assert len(auto.choices) > 2
+    assert auto.figures.accepted == drive.answered + auto.pending
+
+
+def test_a_relation_that_can_only_be_scanned_is_scanned_by_the_cache_inequality():
+    """The design's promise: with a scan alone, auto reduces to SSBJ."""
+    auto = Auto(Relation(100, 8192, by_key=False), 1 << 20, Time())
+    assert auto.choice.algorithm == "ssbj"
+    assert isinstance(auto.engine.policy, Inequality)
+
+
+def test_a_tight_order_constraint_makes_lookups_win():
+    fast_lookups = Drive(lambda request: 1e-5 * len(getattr(request, "keys", [0] * 100)))
+    free = fast_lookups.run(100).choice.algorithm
+    bound = Drive(fast_lookups.seconds, distance=50).run(100)
+    assert free == "ssbj"
+    assert bound.choice.algorithm == "srj"
+
+
+def test_the_sample_is_part_of_the_memory():
+    auto = Auto(Relation(100, 8192), 1 << 20, Time())
+    assert auto.allocated <= auto.budget == 1 << 20
+    assert auto.allocated > auto.engine.allocated
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.4, 0.7, 1.0, 1.3])
+def test_a_sample_tells_the_skew(skew):
+    keys = 100_000
+    weights = 1 / np.arange(1, keys + 1) ** skew
+    upto = np.cumsum(weights)
+    ranks = np.searchsorted(upto, np.random.default_rng(4).random(200_000) * upto[-1])
+    sample = KeySample(20_000)
+    for first in range(0, len(ranks), 500):
+        sample.see(ranks[first : first + 500])
+    assert sample.skew(keys) == pytest.approx(skew, abs=0.1)
+
+
+def test_an_empty_sample_tells_no_skew():
+    assert KeySample(100).skew(1000) == 0.0
