@@ -9,6 +9,7 @@ row starts with one.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class RowCodec:
             arrays.append(_array(field.type, valid, values, bounds, width))
         return arrays
 
+    @cached_property
     def null_row(self) -> Bytes:
         """A row of nulls as a left join continues an event with it."""
         row = pa.record_batch(
@@ -96,7 +98,11 @@ def _width(kind: pa.DataType) -> int:
 def _parts(column: pa.Array, kind: pa.DataType, width: int) -> tuple[Bytes, Bytes, Ints]:
     """The validity, the bytes and the bounds of a column's values."""
     column = column.cast(kind)
-    valid = np.array(column.is_valid()).astype(np.uint8)
+    valid = (
+        np.array(column.is_valid()).astype(np.uint8)
+        if column.null_count
+        else np.ones(len(column), np.uint8)
+    )
     if pa.types.is_boolean(kind):
         values = np.array(column.fill_null(False)).astype(np.uint8)
         return valid, values, np.arange(len(column) + 1, dtype=np.int64)
@@ -115,10 +121,10 @@ def _parts(column: pa.Array, kind: pa.DataType, width: int) -> tuple[Bytes, Byte
 
 def _array(kind: pa.DataType, valid: Bytes, values: Bytes, bounds: Ints, width: int) -> pa.Array:
     count = len(valid)
-    mask = pa.array(valid.astype(bool)).buffers()[1]
-    nulls = int(count - valid.sum())
+    nulls = count - np.count_nonzero(valid)
     if pa.types.is_boolean(kind):
         return pa.array(values.astype(bool), mask=~valid.astype(bool))
+    mask = pa.array(valid.astype(bool)).buffers()[1] if nulls else None
     buffers: list[Any] = [mask, pa.py_buffer(values)]
     if not width:
         buffers.insert(1, pa.py_buffer(bounds))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dovetail.api import join
+from dovetail.api import ArrowTable, join
+from dovetail.api.arrow import ArrowSource
 from dovetail.errors import ConfigError, MasterDataError
 
 
@@ -116,13 +117,138 @@ def test_an_empty_relation_and_an_empty_stream_give_nothing():
         ({"on": "nope"}, "no column 'nope'"),
         ({"how": "outer"}, "no join kind 'outer'"),
         ({"algorithm": "quick"}, "no join algorithm 'quick'"),
-        ({"algorithm": "hybridjoin"}, "can only be scanned"),
+        ({"memory": "64 parsecs"}, "unknown unit"),
+        ({"memory": "64MB", "order": "random"}, "no order 'random'"),
+        ({"on": {"product_id": "vendor"}}, "never equal"),
+        ({"columns": {"price": "product_id"}}, "both sides have a column 'product_id'"),
+        ({"on": "price"}, "no column 'price'"),
     ],
 )
 def test_what_cannot_be_joined_is_said_with_the_cure(wrong, message, products):
     given = {"on": "product_id"} | wrong
     with pytest.raises(ConfigError, match=message):
         list(join([pa.record_batch({"product_id": [1]})], products, **given))
+
+
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "cachejoin", "srj", "inlj"])
+def test_lookups_in_rows_without_an_order_are_refused_before_anything_is_read(algorithm, tmp_path):
+    path = tmp_path / "mixed.parquet"
+    pq.write_table(pa.table({"k": [2, 1, 3, 0]}), path, row_group_size=2)
+    with pytest.raises(ConfigError, match=r"can only be scanned.*choose meshjoin.*sort_by"):
+        join([], path, on="k", algorithm=algorithm)
+
+
+def test_a_composite_key_is_looked_up_by_whichever_column_has_an_order(tmp_path):
+    path = tmp_path / "r.parquet"
+    table = pa.table({"a": [3, 1, 2, 3], "b": ["x", "y", "y", "z"], "r": [0, 1, 2, 3]})
+    pq.write_table(table, path, row_group_size=1)
+    stream = [pa.record_batch({"a": [3, 2, 3, 9], "b": ["z", "y", "x", "y"]})]
+    (batch,) = join(stream, path, on=["a", "b"], algorithm="srj", order="source")
+    assert batch.column("r").to_pylist() == [3, 2, 0]
+
+
+def test_text_that_is_a_dictionary_is_joined_as_text(tmp_path):
+    table = pa.table({"k": pa.array(["a", "a", "b"]).dictionary_encode(), "r": [0, 1, 2]})
+    for algorithm in ("ssbj", "hybridjoin", "srj"):
+        batches = join([pa.record_batch({"k": ["a"]})], table, on="k", algorithm=algorithm)
+        assert sorted(r for b in batches for r in b.column("r").to_pylist()) == [0, 1]
+
+
+def test_columns_are_renamed_where_names_differ_or_clash():
+    products = pa.table({"id": [1], "name": ["pen"]})
+    sales = [pa.record_batch({"product": [1], "name": ["till 5"]})]
+    (batch,) = join(sales, products, on={"product": "id"}, columns={"name": "product_name"})
+    assert batch.to_pylist() == [{"product": 1, "name": "till 5", "product_name": "pen"}]
+    with pytest.raises(ConfigError, match=r"columns=\{'name': 'other_name'\}"):
+        list(join(sales, products, on={"product": "id"}))
+
+
+NO_KEY = pa.record_batch({"k": pa.array([None], pa.int64())})
+
+
+class Watched:
+    """Pieces that know whether they were read and closed."""
+
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+    def __init__(self, rows=(2,), *, fails=False):
+        self.rows = list(rows)
+        self.log = []
+        self._fails = fails
+
+    def read(self, piece, columns):
+        self.log.append("read")
+        if self._fails:
+            raise MasterDataError("the disk is gone")
+        return pa.table({"k": [1, 2], "v": [10, 20]}).select(columns)
+
+    def spans(self, column):
+        return None
+
+    def close(self):
+        self.log.append("closed")
+
+
+def test_nothing_is_opened_before_the_first_batch_is_wanted():
+    pieces = Watched()
+    joined = join([pa.record_batch({"k": [1]})], pieces, on="k")
+    joined.close()
+    assert pieces.log == []
+    assert list(join([], pieces, on="k")) == []
+    assert pieces.log == []
+
+
+def test_the_relation_is_closed_however_the_iteration_ends():
+    ended, abandoned, failed, cut_off = Watched(), Watched(), Watched(fails=True), Watched()
+    list(join([pa.record_batch({"k": [1]})], ended, on="k"))
+    batches = join([NO_KEY], abandoned, on="k", how="left")
+    next(batches)
+    batches.close()
+    with pytest.raises(MasterDataError, match="gone"):
+        list(join([pa.record_batch({"k": [1]})], failed, on="k"))
+
+    def stream():
+        yield pa.record_batch({"k": [1]})
+        raise OSError("the till is gone")
+
+    with pytest.raises(OSError, match="till"):
+        list(join(stream(), cut_off, on="k"))
+    assert [p.log[-1] for p in (ended, abandoned, failed, cut_off)] == ["closed"] * 4
+    assert [p.log.count("closed") for p in (ended, abandoned, failed, cut_off)] == [1] * 4
+
+
+def test_a_chain_that_is_abandoned_closes_every_relation_in_it():
+    inner, outer = Watched(), Watched()
+    chain = join(join([NO_KEY], inner, on="k", how="left"), outer, on="k", how="anti")
+    assert next(chain).to_pylist() == [{"k": None, "v": None}]
+    chain.close()
+    assert inner.log[-1] == outer.log[-1] == "closed"
+
+
+def test_a_relation_that_answers_the_engine_itself_can_be_joined():
+    source = ArrowSource(ArrowTable(pa.table({"k": [1, 2], "v": ["a", "b"]})))
+    relation = source.open(["k"], ["v"], unique=True)
+    assert relation.facts.unique
+    (batch,) = join([pa.record_batch({"id": [2]})], relation, on={"id": "k"}, algorithm="srj")
+    assert batch.to_pylist() == [{"id": 2, "v": "b"}]
+
+
+def test_what_is_no_relation_is_told_what_one_is():
+    with pytest.raises(ConfigError, match=r"list cannot be joined with.*Parquet"):
+        join([], [1, 2], on="k")
+    with pytest.raises(ConfigError, match="Postgres\\(url, table\\)"):
+        join([], "postgresql://localhost/shop", on="k")
+
+
+def test_a_batch_of_another_schema_is_refused():
+    stream = [pa.record_batch({"k": [1]}), pa.record_batch({"k": [1], "more": [2]})]
+    with pytest.raises(ConfigError, match="cast them alike"):
+        list(join(stream, pa.table({"k": [1], "v": [1]}), on="k"))
+
+
+def test_keys_whose_equality_is_in_doubt_are_refused():
+    with pytest.raises(ConfigError, match="cannot be compared"):
+        list(join([pa.record_batch({"k": [0.1]})], pa.table({"k": [0.1]}), on="k"))
 
 
 def test_keys_of_different_sorts_are_refused_instead_of_never_matching(products):
@@ -145,6 +271,7 @@ def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "python-api.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
+    without_database = [example for example in examples if "Postgres(" not in example]
+    assert len(without_database) == 3
+    for example in without_database:
         exec(compile(example, str(page), "exec"), {})

@@ -1,0 +1,19 @@
+"""The join as a Python function: Arrow batches in, Arrow batches out.
+
+    from dovetail.api import Postgres, join
+
+    products = Postgres("postgresql://localhost/shop", "products")
+    for batch in join(sales, products, on={"product_id": "id"}, how="left", memory="64MiB"):
+        write(batch)
+
+The master data is a Parquet file, an Arrow table, a PostgreSQL table or whatever has the methods
+of `Relation`. It is never held: the algorithm says what to read next, and all that waits
+meanwhile, cached rows included, takes no more than `memory` bytes.
+"""
+
+from dovetail.api.joining import join
+from dovetail.api.pieces import ArrowTable, ParquetFile, Pieces
+from dovetail.api.postgres import Postgres
+from dovetail.api.source import Relation, Source
+
+__all__ = ["ArrowTable", "ParquetFile", "Pieces", "Postgres", "Relation", "Source", "join"]

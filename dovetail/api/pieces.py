@@ -1,0 +1,107 @@
+"""Master data in pieces that are read one by one: row groups of a file, or slices of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dovetail.errors import MasterDataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Span = tuple[Any, Any] | None
+"""The least and the largest value of a column in a piece; None if it has no value there."""
+
+_ROWS_A_SLICE = 1 << 16
+
+
+class Pieces(Protocol):
+    """A relation as pieces. Nothing is open before the first read."""
+
+    schema: pa.Schema
+    rows: list[int]
+    """Rows of each piece."""
+
+    def read(self, piece: int, columns: list[str]) -> pa.Table: ...
+
+    def spans(self, column: str) -> list[Span] | None:
+        """Where the values of a column lie in each piece, or wider; None if that is unknown."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ParquetFile:
+    """Row groups of a Parquet file; one at a time is decoded, beside the join's budget."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: pq.ParquetFile | None = None
+        try:
+            self._metadata = pq.read_metadata(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise MasterDataError(f"{path} cannot be read as a Parquet file: {error}") from error
+        self.schema = self._metadata.schema.to_arrow_schema()
+        self._groups = [self._metadata.row_group(i) for i in range(self._metadata.num_row_groups)]
+        self.rows = [group.num_rows for group in self._groups]
+
+    def read(self, piece: int, columns: list[str]) -> pa.Table:
+        try:
+            if self._file is None:
+                self._file = pq.ParquetFile(self._path, metadata=self._metadata)
+            return self._file.read_row_group(piece, columns=columns)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise MasterDataError(
+                f"{self._path} cannot be read: {error}; was it replaced while it was joined?"
+            ) from error
+
+    def spans(self, column: str) -> list[Span] | None:
+        if not self._groups:
+            return []
+        paths = [
+            self._groups[0].column(i).path_in_schema for i in range(self._metadata.num_columns)
+        ]
+        place = paths.index(column)
+        spans: list[Span] = []
+        for group in self._groups:
+            known = group.column(place).statistics
+            if known is not None and known.has_min_max:
+                spans.append((known.min, known.max))
+            elif not group.num_rows or (known and known.null_count == group.num_rows):
+                spans.append(None)
+            else:
+                return None
+        return spans
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class ArrowTable:
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.schema = table.schema
+        starts = range(0, table.num_rows, _ROWS_A_SLICE)
+        self.rows = [min(_ROWS_A_SLICE, table.num_rows - start) for start in starts]
+
+    def read(self, piece: int, columns: list[str]) -> pa.Table:
+        return self._table.slice(piece * _ROWS_A_SLICE, _ROWS_A_SLICE).select(columns)
+
+    def spans(self, column: str) -> list[Span] | None:
+        spans: list[Span] = []
+        for piece in range(len(self.rows)):
+            values = self.read(piece, [column]).column(0)
+            if pa.types.is_dictionary(values.type):
+                values = values.cast(values.type.value_type)
+            ends = pc.min_max(values).as_py()
+            spans.append(None if ends["min"] is None else (ends["min"], ends["max"]))
+        return spans
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,114 @@
+"""The stream's batches as events, and answers as batches of the output's schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dovetail.api.keys import join_keys, require_alike, without_key
+from dovetail.errors import ConfigError
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.exchange import NO_ANSWERS, Answers, Events
+from dovetail.join.splice import splice
+from dovetail.rows import SPARE, RowCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dovetail.join.kinds import JoinKind
+
+_NO_ROWS = Entries.of(
+    JoinKeys.of_ints(np.zeros(1, np.int64)),
+    MasterRows(JoinKeys.of_ints(np.empty(0, np.int64)), Column.of([])),
+)
+
+
+class Stream:
+    """`on` has each of the stream's key columns and its name in the relation.
+
+    An event whose key is NULL is answered at once, unless the output has an order: then it goes
+    through the join as well, under a key that no master row has.
+    """
+
+    def __init__(
+        self,
+        kind: JoinKind,
+        on: dict[str, str],
+        key: pa.Schema,
+        rows: RowCodec,
+        names: Sequence[str],
+        *,
+        ordered: bool,
+    ) -> None:
+        self._kind = kind
+        self._on = on
+        self._key = key
+        self._rows = rows
+        self._names = list(names)
+        self._ordered = ordered
+        self._codec: RowCodec | None = None
+        self._schema: pa.Schema | None = None
+
+    def events(self, batch: pa.RecordBatch) -> tuple[Events, Answers]:
+        """The events of a batch to be joined, and the answers to those that need not be."""
+        codec = self._codec_for(batch.schema)
+        keys, null = join_keys(batch, list(self._on))
+        data = codec.encode(batch, after=SPARE)
+        ids = np.arange(batch.num_rows)
+        if not null.any():
+            return Events(keys, data, ids), NO_ANSWERS
+        if self._ordered:
+            return Events(without_key(keys, null), data, ids), NO_ANSWERS
+        some, none = np.flatnonzero(~null), np.flatnonzero(null)
+        answers = Answers(data.take(none), none, _NO_ROWS.data, np.zeros(len(none), np.int64))
+        return Events(keys.take(some), data.take(some), some), answers
+
+    def output(self, answers: Answers) -> Iterator[pa.RecordBatch]:
+        if not len(answers) or self._codec is None:
+            return
+        made = splice(
+            self._kind, answers.events, answers.entries, answers.starts, self._rows.null_row
+        )
+        if not len(made.outputs):
+            return
+        cursors = made.outputs.bounds[:-1].copy()
+        arrays = self._codec.decode(made.outputs.data, cursors)
+        names = list(self._codec.schema.names)
+        if self._kind.takes_columns:
+            cursors += SPARE
+            arrays += self._rows.decode(made.outputs.data, cursors)
+            names += self._names
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _codec_for(self, schema: pa.Schema) -> RowCodec:
+        if self._codec is None or self._schema is None:
+            self._check(schema)
+            self._schema = schema
+            self._codec = RowCodec(schema)
+        elif schema != self._schema:
+            raise ConfigError(
+                f"a batch has the columns {_written(schema)}, and the first one had "
+                f"{_written(self._schema)}: cast them alike"
+            )
+        return self._codec
+
+    def _check(self, schema: pa.Schema) -> None:
+        for name in self._on:
+            if name not in schema.names:
+                raise ConfigError(
+                    f"the stream has no column {name!r}: it has {', '.join(schema.names)}"
+                )
+        require_alike(self._on, schema, self._key)
+        twice = [name for name in self._names if name in schema.names]
+        if twice and self._kind.takes_columns:
+            raise ConfigError(
+                f"both sides have a column {twice[0]!r}: choose other columns, or rename it, as in "
+                f"columns={{{twice[0]!r}: 'other_{twice[0]}'}}"
+            )
+
+
+def _written(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,59 @@
+"""The port through which the join engine reads R, whatever R lies in.
+
+    engine.wants() ──► Request ──► MasterRelation.read ──► Read ──► engine.feed()
+
+A read has to fit into the engine's disk buffer, so `most` goes with every request; whoever
+reads asks for less than was wanted, or cuts what came (`cut`), but never within a page or a key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dovetail.join.entry import MasterRows
+from dovetail.join.exchange import NOTES_A_ROW
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Ints
+    from dovetail.join.exchange import Read, Request
+    from dovetail.join.phase import Relation
+
+BYTES_A_ROW = 3 * 8 + NOTES_A_ROW
+"""What a row takes in a `Read` beside its own bytes and those of a text key."""
+
+
+class MasterRelation(Protocol):
+    @property
+    def facts(self) -> Relation:
+        """What the engine has to know of R; the same for as long as the relation is open."""
+        ...
+
+    def read(self, request: Request, most: int) -> Read:
+        """Read what is asked, or the first pages or keys of it, in no more than `most` bytes.
+
+        A single page or key is read whatever it takes: the engine says if it is too much.
+        Raises Unavailable while R cannot be reached.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def cut(rows: MasterRows, ends: Ints, most: int) -> int:
+    """How many of the pages or keys that end after these rows fit into `most` bytes; one does."""
+    texts, data = rows.keys.texts.bounds, rows.rows.bounds
+    taken = (
+        ends * BYTES_A_ROW
+        + (texts[ends] - texts[0])
+        + (data[ends] - data[0])
+        + 8 * np.arange(1, len(ends) + 1)
+        + 16  # the bounds that stand before a first row
+    )
+    return max(1, int(np.searchsorted(taken, most, side="right")))
+
+
+def part(rows: MasterRows, first: int, end: int) -> MasterRows:
+    """Rows `first` up to `end`, sharing their buffers."""
+    return MasterRows(rows.keys.slice(first, end), rows.rows.slice(first, end))

@@ -1,0 +1,128 @@
+"""The SQL of the three requests.
+
+Every query gives a single value: the binary records of all its rows, end to end. So a read is
+one message, whatever it holds, and neither libpq nor Python handles a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from dovetail.join.keys import SEPARATOR
+from dovetail.master.table.description import table_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dovetail.join.columns import JoinKeys
+    from dovetail.master.table.description import Key
+    from dovetail.master.table.types import Sent
+
+_TRUE = sql.SQL("true")
+
+
+class Queries:
+    def __init__(
+        self, table: str, key: Key, columns: Sequence[tuple[str, Sent]], where: str | None = None
+    ) -> None:
+        self._table = table_identifier(table)
+        self._key = key
+        self._where = sql.SQL("({})").format(sql.SQL(where)) if where else _TRUE
+        self._fields = [
+            sql.SQL("r.{}::text" if sent.as_text else "r.{}").format(sql.Identifier(name))
+            for name, sent in columns
+        ]
+
+    def blocks(self, first: int, end: int | None) -> sql.Composed:
+        """The rows of heap blocks `first` up to `end`, or up to the last there is by then."""
+        place = sql.SQL("r.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
+        if end is not None:
+            place += sql.SQL(" AND r.ctid < {}::tid").format(sql.Literal(f"({end},0)"))
+        rows = sql.SQL("{} r WHERE {} AND {}").format(self._table, place, self._where)
+        return self._records(sql.SQL("r.ctid"), rows)
+
+    def range(self, key: JoinKeys, rows: int) -> sql.Composed:
+        """The first so many rows from this key on, in the order of the index."""
+        columns = sql.SQL(", ").join(sql.Identifier("r", name) for name in self._key.ordered)
+        parts = dict(zip(self._key.columns, self._literals(key), strict=True))
+        start = sql.SQL(", ").join(parts[name] for name in self._key.ordered)
+        # A later part may be NULL in a row behind the first key; such a row has no key.
+        known = sql.SQL(" AND ").join(
+            sql.SQL("{} IS NOT NULL").format(sql.Identifier("r", name))
+            for name in self._key.columns
+        )
+        within = sql.SQL(
+            "(SELECT * FROM {} r WHERE ({}) >= ({}) AND {} AND {} ORDER BY {} LIMIT {}) r"
+        ).format(self._table, columns, start, known, self._where, columns, sql.Literal(rows))
+        return self._records(sql.SQL("NULL::tid"), within)
+
+    def keys(self, keys: JoinKeys, rows: int) -> sql.Composed:
+        """All rows of these keys, or so many of them."""
+        arrays = list(self._arrays(keys))
+        columns = [sql.Identifier("r", name) for name in self._key.columns]
+        if len(arrays) == 1:
+            # By ANY and not by a join: an index scan, however many keys there are.
+            found = sql.SQL("{} r WHERE {} = ANY ({}) AND {}").format(
+                self._table, columns[0], arrays[0], self._where
+            )
+        else:
+            names = [sql.Identifier(f"k{i}") for i in range(len(arrays))]
+            equal = sql.SQL(" AND ").join(
+                sql.SQL("{} = k.{}").format(column, name)
+                for column, name in zip(columns, names, strict=True)
+            )
+            found = sql.SQL("{} r JOIN unnest({}) AS k ({}) ON {} WHERE {}").format(
+                self._table,
+                sql.SQL(", ").join(arrays),
+                sql.SQL(", ").join(names),
+                equal,
+                self._where,
+            )
+        within = sql.SQL("(SELECT r.* FROM {} LIMIT {}) r").format(found, sql.Literal(rows))
+        return self._records(sql.SQL("NULL::tid"), within)
+
+    def block_count(self) -> sql.Composed:
+        """The number of heap blocks, as the bytes of an int8."""
+        return sql.SQL(
+            "SELECT int8send(pg_relation_size({}::regclass) / current_setting('block_size')::int8)"
+        ).format(sql.Literal(self._table.as_string(None)))
+
+    def _records(self, place: sql.Composable, rows: sql.Composable) -> sql.Composed:
+        fields = sql.SQL(", ").join([place, self._canonical(), *self._fields])
+        return sql.SQL("SELECT string_agg(record_send(ROW({})), ''::bytea) FROM {}").format(
+            fields, rows
+        )
+
+    def _canonical(self) -> sql.Composable:
+        """The join key as every other side of the join writes it (keys.py); NULL if a part is."""
+        columns = [sql.Identifier("r", name) for name in self._key.columns]
+        if self._key.is_int:
+            return sql.SQL("{}::bigint").format(columns[0])
+        parts = [sql.SQL("{}::text").format(column) for column in columns]
+        return sql.SQL(f" || chr({SEPARATOR}) || ").join(parts)
+
+    def _literals(self, key: JoinKeys) -> Iterator[sql.Composed]:
+        for values, is_int in self._parts(key):
+            kind = sql.SQL("bigint" if is_int else "text")
+            yield sql.SQL("{}::{}").format(sql.Literal(values[0]), kind)
+
+    def _arrays(self, keys: JoinKeys) -> Iterator[sql.Composed]:
+        """An array for each part of the key, as long as there are keys."""
+        for values, is_int in self._parts(keys):
+            if is_int:
+                # Written here, because psycopg would adapt every number by itself.
+                listed = ",".join(values)
+                yield sql.SQL("{}::bigint[]").format(sql.Literal(f"{{{listed}}}"))
+            else:
+                yield sql.SQL("{}::text[]").format(sql.Literal(values))
+
+    def _parts(self, keys: JoinKeys) -> Iterator[tuple[list[str], bool]]:
+        if self._key.is_int:
+            yield [str(value) for value in keys.values.tolist()], True
+            return
+        cuts = len(self._key.columns) - 1
+        texts = [text.decode().split(chr(SEPARATOR), cuts) for text in keys.texts]
+        for part, is_int in enumerate(self._key.ints):
+            yield [text[part] for text in texts], is_int

@@ -1,0 +1,89 @@
+"""A PostgreSQL connection for reading master rows, and its errors as Dovetail's own."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from dovetail.errors import ConfigError, MasterDataError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import sql
+
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": 10,
+    # A network that swallows packets looks like a slow query for ever; these make it an error.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    # A generic plan does not know how many keys are looked up, or how long a key range is.
+    "prepare_threshold": None,
+}
+_SETTINGS = (
+    # Arrow's text is UTF-8, whatever the database is encoded in.
+    "SET client_encoding = 'UTF8'",
+    "SET default_transaction_read_only = on",
+    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
+    "SET max_parallel_workers_per_gather = 0",
+    "SET synchronize_seqscans = off",
+    "SET jit = off",
+)
+
+
+class Session:
+    """One connection to a database, made when it is first needed and anew when it was lost."""
+
+    def __init__(self, url: str, table: str) -> None:
+        self._url = url
+        self._table = table
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Give the connection; what goes wrong within closes it and says what to do."""
+        try:
+            yield self._connected()
+        except psycopg.OperationalError as error:
+            self.close()
+            raise Unavailable(f"PostgreSQL cannot be read: {_told(error)}") from error
+        except psycopg.Error as error:
+            self.close()
+            raise MasterDataError(
+                f"master table {self._table} cannot be read: {_told(error)}; check the table, and "
+                f"what the database's user may read"
+            ) from error
+
+    def value(self, query: sql.Composed) -> bytes | None:
+        """Run a query that gives a single value of bytes, or NULL."""
+        with self.connection() as connection, connection.cursor(binary=True) as cursor:
+            row: tuple[bytes | None] | None = cursor.execute(query).fetchone()
+            return None if row is None else row[0]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            try:
+                self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
+            except psycopg.ProgrammingError:
+                # Nothing of the URL is shown, as it may be the password.
+                raise ConfigError(
+                    "the database's URL cannot be read: write "
+                    "postgresql://user@host:5432/database, with the special characters of a "
+                    "password percent-encoded"
+                ) from None
+            for setting in _SETTINGS:
+                self._connection.execute(setting)
+        return self._connection
+
+
+def _told(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,98 @@
+"""Arrow tables as the engine reads them: whole keys, whole pages, and never too much."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dovetail.api import ParquetFile
+from dovetail.api.arrow import ArrowSource
+from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.exchange import Keys, Pages, Partition
+from dovetail.join.keys import hash_text_many
+
+AMPLE = 1 << 20
+
+
+def ints(*keys):
+    return JoinKeys.of_ints(np.array(keys, np.int64))
+
+
+def texts(*keys):
+    column = Column.of([key.encode() for key in keys])
+    return JoinKeys(hash_text_many(column.data, column.bounds), column)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def opened(keys, group):
+        path = tmp_path / "r.parquet"
+        rows = list(range(len(keys)))
+        pq.write_table(pa.table({"k": keys, "r": rows}), path, row_group_size=group)
+        return ArrowSource(ParquetFile(path)).open(["k"], ["r"], unique=None)
+
+    return opened
+
+
+def test_a_partition_leaves_out_a_key_that_goes_on_in_another_row_group(opened):
+    relation = opened([1, 2, 2, 2, 3, 4], group=3)
+    assert relation.read(Partition(ints(1)), AMPLE).rows.keys.values.tolist() == [1]
+    assert relation.read(Partition(ints(3)), AMPLE).rows.keys.values.tolist() == [3, 4]
+    assert relation.read(Partition(ints(2)), AMPLE).rows.keys.values.tolist() == [2, 2, 2]
+
+
+def test_a_partition_ends_between_two_keys_where_the_room_ends(opened):
+    relation = opened([key for key in range(100) for _ in range(7)], group=1000)
+    for most in (2_000, 5_000, AMPLE):
+        read = relation.read(Partition(ints(10)), most)
+        assert read.nbytes <= most
+        keys, counts = np.unique(read.rows.keys.values, return_counts=True)
+        assert keys.tolist() == list(range(10, 10 + len(keys)))
+        assert (counts == 7).all()
+    assert keys[-1] == 99
+
+
+def test_a_partition_whose_first_key_is_too_large_has_no_row_of_it(opened):
+    relation = opened([5] * 500, group=1000)
+    assert len(relation.read(Partition(ints(4)), 2_000).rows) == 0
+    assert len(relation.read(Partition(ints(5)), 2_000).rows) == 500
+
+
+def test_a_key_in_no_row_group_is_answered_without_reading_one(opened):
+    relation = opened([1, 2, 8, 9], group=2)
+    relation._pieces.read = None
+    assert len(relation.read(Keys(ints(5, 100)), AMPLE).rows) == 0
+
+
+def test_fewer_keys_are_covered_if_not_all_fit(opened):
+    relation = opened([key for key in range(50) for _ in range(7)], group=60)
+    asked = [49, 3, 1000, *range(10, 40)]
+    for most in (3_000, AMPLE):
+        read = relation.read(Keys(ints(*asked)), most)
+        assert read.nbytes <= most
+        keys, counts = np.unique(read.rows.keys.values, return_counts=True)
+        assert keys.tolist() == sorted(set(asked[: read.covers]) - {1000})
+        assert (counts == 7).all()
+    assert read.covers == len(asked)
+
+
+def test_a_text_that_shares_its_hash_with_an_asked_one_is_left_out(opened):
+    relation = opened(["a", "b"], group=2)
+    pretending = JoinKeys(texts("b").values, texts("a").texts)
+    assert len(relation.read(Keys(pretending), AMPLE).rows) == 0
+    assert list(relation.read(Keys(texts("b")), AMPLE).rows.keys.texts) == [b"b"]
+
+
+def test_pages_cover_everything_once_and_rows_without_a_key_not_at_all(opened):
+    keys = [None if i % 3 == 0 else i for i in range(150_000)]
+    relation = opened(pa.array(keys, pa.int64()), group=100_000)
+    pages = relation.facts.pages
+    for most in (100_000, 4 << 20):
+        seen, page = [], 0
+        while page < pages:
+            read = relation.read(Pages(page, pages - page, pages), most)
+            assert read.nbytes <= most
+            assert read.ends[-1] == len(read.rows)
+            seen += read.rows.keys.values.tolist()
+            page += read.covers
+        assert seen == [key for key in keys if key is not None]
