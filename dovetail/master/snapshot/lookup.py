@@ -1,0 +1,136 @@
+"""Rows by key: the partition around one, or all rows of many.
+
+    asked 24      pages   … │ 17 18 20 20 │ 20 21 24 24 │ 24 25 30 31 │ …
+    partition               (left out)  ──►    21 24 24   24            ends between keys
+    keys                                          24 24   24
+
+1. The page index says which pages hold a key's rows, or would hold them.
+2. Distinct pages are read in ascending order, neighbours by one call, several calls at a time.
+3. A partition is a view of what was read, from its first whole key to its last. The rows of
+   many keys are copied together (pick.py), batch by batch, so that pages and rows together stay
+   within the bytes that a read may take: half for pages, a quarter for rows, and a quarter to
+   put the batches together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.errors import MasterDataError
+from dovetail.join.entry import MasterRows
+from dovetail.join.exchange import Read
+from dovetail.master.snapshot import pick, place
+from dovetail.master.snapshot.files import Buffer
+from dovetail.master.snapshot.fill import sliced
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Ints, JoinKeys
+    from dovetail.master.snapshot.files import Reader
+    from dovetail.master.snapshot.fill import Layout
+
+_SHARES = 4
+
+
+class Looker:
+    def __init__(self, layout: Layout, reader: Reader) -> None:
+        self._layout = layout
+        self._shape = layout.shape
+        self._reader = reader
+        self._buffer = Buffer()
+
+    def forget(self) -> None:
+        """Leave the memory: another kind of read comes next."""
+        self._buffer = Buffer()
+
+    def partition(self, key: JoinKeys, pages: int, most: int) -> Read:
+        """Read the group of so many pages that holds the key's first row, or would.
+
+        It goes on where the key does. Any other key that has rows beyond the group's ends is
+        left out: it comes with the partition that is read for it.
+        """
+        firsts, ends = place.holding(self._shape, key.values)
+        first = int(firsts[0]) // pages * pages
+        end = max(int(ends[0]), min(first + pages, self._layout.pages))
+        rows = self._pages(first, end, key, most)
+        values, shape = rows.keys.values, self._shape
+        start, stop = 0, len(rows)
+        if shape.continues[first]:
+            start = int(np.searchsorted(values, shape.first_keys[first], "right"))
+        if end < self._layout.pages and shape.continues[end]:
+            stop = int(np.searchsorted(values, shape.first_keys[end], "left"))
+        return Read.whole(sliced(rows, start, max(start, stop)))
+
+    def rows_of(self, keys: JoinKeys, most: int) -> Read:
+        """Read all rows of these distinct keys, or of the first so many whose rows fit."""
+        # Texts that share a hash share their rows: once is enough, the join tells them apart.
+        places = np.sort(np.unique(keys.values, return_index=True)[1])
+        values = keys.values[places]
+        # So that `covered[n]` keys are done when n values are.
+        covered = np.append(places, len(keys))
+        pages = place.holding(self._shape, values)
+        sizes = place.taken_each(self._shape, *pages)
+        if len(values) == 1 or sizes[0] > most // _SHARES:
+            rows = self._alone(keys.slice(0, 1), int(pages[0][0]), int(pages[1][0]), most)
+            return Read.whole(rows, int(covered[1]))
+        parts, done = self._batches(values, pages, sizes, most // _SHARES)
+        return Read.whole(MasterRows.concatenate(parts), int(covered[done]))
+
+    def _batches(
+        self, values: Ints, pages: tuple[Ints, Ints], sizes: Ints, share: int
+    ) -> tuple[list[MasterRows], int]:
+        """The rows of the first values that fit, and how many values those are."""
+        parts = []
+        room, done = share, 0
+        while done < len(values):
+            count = int(np.searchsorted(np.cumsum(sizes[done:]), 2 * share, "right"))
+            if not count:
+                break
+            batch = slice(done, done + count)
+            buffer, found = self._found(values[batch], pages[0][batch], pages[1][batch])
+            taken = np.cumsum(pick.read_bytes(found))
+            fits = int(np.searchsorted(taken, room, "right"))
+            parts.append(pick.pick(self._layout, buffer, found[:fits]))
+            done += fits
+            if fits < count:
+                break
+            room -= int(taken[-1])
+        return parts, done
+
+    def _found(self, values: Ints, firsts: Ints, ends: Ints) -> tuple[Buffer, Ints]:
+        some = ends > firsts
+        run_firsts, run_ends = _merged(firsts[some], ends[some])
+        fill = self._layout.fill(run_firsts, run_ends)
+        self._reader.read(fill, self._buffer)
+        runs = np.where(some, np.searchsorted(run_firsts, firsts, "right") - 1, pick.NO_RUN)
+        return self._buffer, pick.find(self._layout, fill, self._buffer, values, runs)
+
+    def _alone(self, key: JoinKeys, first: int, end: int, most: int) -> MasterRows:
+        rows = self._pages(first, end, key, most)
+        start = int(np.searchsorted(rows.keys.values, key.values[0], "left"))
+        stop = int(np.searchsorted(rows.keys.values, key.values[0], "right"))
+        return sliced(rows, start, stop)
+
+    def _pages(self, first: int, end: int, key: JoinKeys, most: int) -> MasterRows:
+        size = place.read_bytes(self._shape, first, end)
+        if size > most:
+            name = key.texts[0].decode() or int(key.values[0])
+            raise MasterDataError(
+                f"the pages that are read for join key {name!r} take {size} bytes, and the disk "
+                f"buffer has {most}: read smaller partitions (partition_pages), write the "
+                f"snapshot with smaller pages, or give the join more memory"
+            )
+        fill = self._layout.run(first, end)
+        self._reader.read(fill, self._buffer)
+        return self._layout.master_rows(fill, self._buffer)
+
+
+def _merged(firsts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Ranges of pages in ascending order, put together where they overlap or touch."""
+    if not len(firsts):
+        return firsts, ends
+    order = np.argsort(firsts, kind="stable")
+    firsts, ends = firsts[order], np.maximum.accumulate(ends[order])
+    opens = np.concatenate([[True], firsts[1:] > ends[:-1]])
+    return firsts[opens], ends[np.append(opens[1:], True)]
