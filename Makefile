@@ -20,7 +20,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(HOME_DIR)/cache/hypothesis
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file)
@@ -48,6 +48,10 @@ proto: $(VENV)/ready ## Generate dovetail/contracts from proto/
 .PHONY: bench
 bench: $(VENV)/ready ## Measure the pipeline end to end (QUICK=1 for a short one)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
+
+.PHONY: bench-engine
+bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a smaller grid, five minutes; else an hour)
+	@$(BIN)/python -m bench.engine $(if $(QUICK),--quick)
 
 .PHONY: clean
 clean: ## Delete everything that was downloaded or written, data included

@@ -30,7 +30,7 @@ from dovetail.join.cost.factors import TYPICAL, Factors, Work
 from dovetail.join.cost.footprint import engine_workload, entry_footprint
 from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
-from dovetail.join.cost.sizing import memory_for, rate_for
+from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
 from dovetail.join.engine import Engine
 from dovetail.join.pending import UNBOUNDED
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dovetail.join.cost.plan import Plan
-    from dovetail.join.cost.sizing import Sizing
     from dovetail.join.cost.workload import Workload
     from dovetail.join.engine import Figures, Offered
     from dovetail.join.entry import Entries
@@ -59,6 +58,14 @@ PATIENCE = 16
 _HEADROOM = 1.25
 """A rate is planned with so much to spare."""
 _KEPT_CHOICES = 100
+_CHANGE = 0.3
+"""A rate that moves by more is looked into at once."""
+_LONGEST_REST = 63
+"""Stretches that pass without a look while nothing changes."""
+_LESSON = 16
+"""Steps that are learnt from at once."""
+_WEIGHT = 0.3
+"""Of a lesson against all before it."""
 _SHIFT = 0.15
 """A skew that moves by more makes what other algorithms once showed worthless."""
 
@@ -83,6 +90,22 @@ class _Stretch:
     measuring: bool = False
 
 
+@dataclass(slots=True)
+class _Lesson:
+    """Some steps: what they did, and the seconds that it took."""
+
+    steps: int = 0
+    rows: int = 0
+    keys: int = 0
+    answered: int = 0
+    reading: float = 0.0
+    joining: float = 0.0
+
+    @property
+    def joined(self) -> Work:
+        return Work(step=self.steps, match=self.rows, evict=self.answered)
+
+
 class Auto:
     """An engine that chooses its algorithm itself; used like `Engine`."""
 
@@ -99,7 +122,7 @@ class Auto:
         patience: int = PATIENCE,
     ) -> None:
         self.budget = memory
-        self.factors = factors
+        self.factors = self._first_factors = factors
         self.choices: list[Choice] = []
         self._clock = clock
         self._relation = relation
@@ -112,10 +135,13 @@ class Auto:
         self._skew = _GUESSED_SKEW
         self._corrections: dict[str, float] = {}
         self._stretch = _Stretch()
+        self._lesson = _Lesson()
         self._asked_at = 0.0
         self._memory = memory - self._sample.nbytes
         self._rows_seen = self._row_bytes_seen = 0
-        first, plan = self._ranked(saturated=True, rate=0.0)[0]
+        self._rate, self._saturated = 0.0, True
+        self._resting = self._rests = 0
+        first, plan = next(iter(self._plans(saturated=True, rate=0.0).items()))
         disk_buffer = self._disk_buffer(plan)
         self.engine = Engine(
             first,
@@ -181,21 +207,31 @@ class Auto:
         self.engine.warm(entries)
 
     def _learn(self, read: Read, answered: int, reading: float, joining: float) -> None:
-        """Refine the factors by one step: what was read, and what was joined."""
-        rows = len(read.rows)
-        if self.choice.algorithm == "srj":
-            looked_up = Work(request=1, key=read.covers)
-        else:
-            pages = max(1.0, rows * self._row_bytes / self._relation_page_bytes())
-            looked_up = Work(seek=1, page=pages)
-        joined = Work(step=1, match=rows, evict=answered)
-        if not self.factors.read_ahead or self.factors.reading(looked_up) > joining:
-            self.factors = self.factors.refined(looked_up, reading + self._hidden(joining), 0.02)
-        self.factors = self.factors.refined(joined, joining, 0.02)
+        """Refine the factors by some steps together: what was read, and what was joined."""
+        lesson = self._lesson
+        lesson.steps += 1
+        lesson.rows += len(read.rows)
+        lesson.keys += read.covers
+        lesson.answered += answered
+        lesson.reading += reading
+        lesson.joining += joining
+        if lesson.steps < _LESSON:
+            return
+        self._lesson = _Lesson()
+        self.factors = self._refined_by(lesson).refined(lesson.joined, lesson.joining, _WEIGHT)
 
-    def _hidden(self, joining: float) -> float:
-        """Of a read that was under way while the step before was joined, what nobody waited for."""
-        return joining if self.factors.read_ahead else 0.0
+    def _refined_by(self, lesson: _Lesson) -> Factors:
+        if self.choice.algorithm == "srj":
+            asked = Work(request=lesson.steps, key=lesson.keys)
+            return self.factors.refined(asked, lesson.reading, _WEIGHT)
+        pages = lesson.rows * self._row_bytes / self._page_bytes()
+        looked_up = Work(seek=lesson.steps, page=pages)
+        if not (self.factors.read_ahead and self.disk_buffer >= READ_AHEAD_FROM):
+            return self.factors.refined(looked_up, lesson.reading, _WEIGHT)
+        if lesson.reading < lesson.joining:  # hidden behind it
+            return self.factors
+        # It was under way already while the step before was joined.
+        return self.factors.refined(looked_up, lesson.reading + lesson.joining, _WEIGHT)
 
     def _judge(self) -> None:
         stretch = self._stretch
@@ -207,53 +243,78 @@ class Auto:
                 self._stretch = _Stretch(measuring=True)
             return
         if stretch.accepted >= MEASURED * turn and stretch.seconds > 0:
-            self._choose(stretch.accepted / stretch.seconds, saturated=stretch.refused)
+            self._stretch = _Stretch(measuring=True)
+            self._consider(stretch.accepted / stretch.seconds, saturated=stretch.refused)
+
+    def _consider(self, rate: float, *, saturated: bool) -> None:
+        """Choose anew, but ever more rarely while nothing changes: the models take their time."""
+        usual = abs(rate - self._rate) < _CHANGE * self._rate and saturated == self._saturated
+        if usual and self._rests < self._resting:
+            self._rests += 1
+            return
+        if rate < (1 - _CHANGE) * self._rate:
+            self._forget()
+        self._resting = min(_LONGEST_REST, 2 * self._resting + 1) if usual else 0
+        self._rests = 0
+        self._rate, self._saturated = rate, saturated
+        if self._choose(rate, saturated=saturated):
+            self._resting = 0
+            self._rate = 0.0
             self._stretch = _Stretch()
 
-    def _choose(self, rate: float, *, saturated: bool) -> None:
+    def _forget(self) -> None:
+        """What the other kinds of read once cost was learnt under other circumstances."""
+        self._corrections.clear()
+        unused = ("seek", "page") if self.choice.algorithm == "srj" else ("request", "key")
+        first = {name: getattr(self._first_factors, name) for name in unused}
+        self.factors = replace(self.factors, **first)
+
+    def _choose(self, rate: float, *, saturated: bool) -> bool:
+        """Ask the models; tell whether another algorithm has taken over."""
         self._row_bytes = self._row_bytes_seen / max(1, self._rows_seen) or self._row_bytes
         skew = self._sample.skew(self._keys())
         if abs(skew - self._skew) > _SHIFT:
             self._corrections.clear()
         self._skew = skew
-        ranked = self._ranked(saturated=saturated, rate=rate)
-        plans = dict(ranked)
+        plans = self._plans(saturated=saturated, rate=rate)
         current = self.choice.algorithm
         if saturated and current in plans:
             self._corrections[current] = rate / plans[current].rate
-            ranked = self._ranked(saturated=saturated, rate=rate)
+        ranked = self._ranked(plans, saturated=saturated)
         best, plan = ranked[0]
         if best == current or not self._worth(plan, plans.get(current), rate, saturated=saturated):
-            return
+            return False
         was = f"{current} reached {rate:,.0f} events/s; "
         self.engine.switch(best, self._parameters(plan, self.engine.disk_buffer))
         self._note(best, plan, was)
+        return True
 
     def _worth(self, plan: Plan, current: Plan | None, rate: float, *, saturated: bool) -> bool:
         if saturated:
             return plan.rate > ADVANTAGE * rate
         return current is None or plan.memory * ADVANTAGE < current.memory
 
-    def _ranked(self, *, saturated: bool, rate: float) -> list[tuple[str, Plan]]:
-        """The candidates' plans as corrected, the best first."""
+    def _plans(self, *, saturated: bool, rate: float) -> dict[str, Plan]:
+        """What each candidate's model says, the best first."""
         workload = self._workload()
-        if saturated or not rate:
+        if saturated:
             memory = self._allowed(workload)
             found = rate_for(workload, self.factors, memory, self._candidates)
         else:
             found = memory_for(workload, self.factors, rate * _HEADROOM, self._candidates)
-        plans = [corrected for answer in found if (corrected := self._corrected(answer))]
-        if saturated or not rate:
-            return sorted(plans, key=lambda named: -named[1].rate)
-        return plans
+        return {answer.algorithm: answer.plan for answer in found if answer.plan}
 
-    def _corrected(self, answer: Sizing) -> tuple[str, Plan] | None:
-        if answer.plan is None:
-            return None
+    def _ranked(self, plans: dict[str, Plan], *, saturated: bool) -> list[tuple[str, Plan]]:
+        """The plans as corrected, the best first; the least memory needs no correction."""
+        if not saturated:
+            return list(plans.items())
+        corrected = [(name, self._corrected(name, plan)) for name, plan in plans.items()]
+        return sorted(corrected, key=lambda named: -named[1].rate)
+
+    def _corrected(self, name: str, plan: Plan) -> Plan:
         known = self._corrections.values()
         usual = math.exp(sum(map(math.log, known)) / len(known)) if known else 1.0
-        correction = self._corrections.get(answer.algorithm, usual)
-        return answer.algorithm, replace(answer.plan, rate=answer.plan.rate * correction)
+        return replace(plan, rate=plan.rate * self._corrections.get(name, usual))
 
     def _allowed(self, workload: Workload) -> float:
         """The memory that an order constraint lets a join make use of."""
@@ -266,9 +327,8 @@ class Auto:
             ZipfPopularity(self._keys(), self._skew),
             self._row_bytes,
             self._event_bytes,
-            page_bytes=self._relation_page_bytes(),
+            page_bytes=self._page_bytes(),
             unique=self._relation.unique,
-            read_ahead=self.factors.read_ahead,
         )
 
     def _keys(self) -> float:
@@ -279,7 +339,7 @@ class Auto:
         in_buffer = entry_footprint(self._row_bytes, 1)
         return max(1.0, self._relation.page_bytes / in_buffer)
 
-    def _relation_page_bytes(self) -> float:
+    def _page_bytes(self) -> float:
         if self._relation.rows:
             return max(1.0, self._relation.rows / self._relation.pages) * self._row_bytes
         return self._rows_a_page() * self._row_bytes

@@ -21,6 +21,7 @@ from dovetail.join.entry import HEADER, KEY, KEY_LENGTH, LARGEST, SIZE, TOUCHED,
 from dovetail.join.entry import ROWS as ENTRY_ROWS
 from dovetail.join.memory import copy, prefetch, store_int32, store_int64
 from dovetail.join.pool import (
+    BLOCK,
     LINK,
     LONGS,
     NEWEST,
@@ -34,6 +35,7 @@ from dovetail.join.pool import (
 )
 from dovetail.join.records import (
     ANSWERED,
+    BEFORE,
     BEHIND,
     PENDING,
     ROWS,
@@ -43,7 +45,7 @@ from dovetail.join.records import (
     TEXT,
     VALUE,
     home_of,
-    may_hold,
+    look_ahead,
     seek,
     set_state,
     state_of,
@@ -57,8 +59,11 @@ if TYPE_CHECKING:
     from dovetail.join.entry import MasterRows
 
 _AHEAD = 16
+_NEAR = 8
+_FAR = 32
+_CHUNK = 1024
+"""Rows that are filtered before the first of them is looked up."""
 _COMMA = 44
-_FIRST_MATCHES = 256
 NEVER = 1 << 62
 """The cycle of a phase that has none."""
 
@@ -92,26 +97,65 @@ def complete(
 @njit(cache=True, nogil=True)
 def _matches(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
     # Small and growing: to touch fresh memory for every row costs as much as to probe it.
-    matched = np.empty(_FIRST_MATCHES, np.int64)
-    owners = np.empty(_FIRST_MATCHES, np.int64)
+    matched = np.empty(_CHUNK, np.int64)
+    owners = np.empty(_CHUNK, np.int64)
+    candidates = np.empty(_CHUNK, np.int64)
     count = 0
-    cells = pool.filter
-    for row in range(len(values)):
-        if row + _AHEAD < len(values):
-            prefetch(cells, home_of(len(cells), tag_of(values[row + _AHEAD])))
-        # Most rows of a scan are nobody's: they leave here, before a record is touched.
-        if not may_hold(cells, tag_of(values[row])):
-            continue
-        key = seek(pool, values[row], texts, bounds[row], bounds[row + 1])
-        if key == NONE or state_of(pool, key) != PENDING:
-            continue
-        if count == len(matched):
-            matched = np.concatenate((matched, np.empty(count, np.int64)))
-            owners = np.concatenate((owners, np.empty(count, np.int64)))
-        matched[count] = row
-        owners[count] = key
-        count += 1
+    for first in range(0, len(values), _CHUNK):
+        end = min(first + _CHUNK, len(values))
+        found = _filter(pool.filter, values, first, end, candidates)
+        if count + found > len(matched):
+            matched = np.concatenate((matched, np.empty(len(matched), np.int64)))
+            owners = np.concatenate((owners, np.empty(len(owners), np.int64)))
+        count = _verify(pool, values, texts, bounds, candidates, found, matched, owners, count)
     return matched[:count], owners[:count]
+
+
+@inner
+def _filter(cells: Bytes, values: Ints, first: int, end: int, candidates: Ints) -> int:
+    """Find the rows that a key may wait for: most rows of a scan are nobody's and end here."""
+    count = 0
+    for row in range(first, end):
+        if row + _FAR < len(values):
+            prefetch(cells, home_of(len(cells), tag_of(values[row + _FAR])))
+        # Written in any case and counted if it may match: there is no branch to guess.
+        candidates[count] = row
+        count += cells[home_of(len(cells), tag_of(values[row]))] != 0
+    return count
+
+
+@inner
+def _verify(
+    pool: Pool,
+    values: Ints,
+    texts: Bytes,
+    bounds: Ints,
+    candidates: Ints,
+    found: int,
+    matched: Ints,
+    owners: Ints,
+    count: int,
+) -> int:
+    """Add those of the candidates that a key does wait for."""
+    for nth in range(found):
+        # The table and the records are larger than any cache: ask for them in time.
+        if nth + _AHEAD < found:
+            far, near = candidates[nth + _AHEAD], candidates[nth + _AHEAD // 2]
+            look_ahead(pool, values[far], values[near])
+        row = candidates[nth]
+        key = seek(pool, values[row], texts, bounds[row], bounds[row + 1])
+        if key != NONE and state_of(pool, key) == PENDING:
+            matched[count] = row
+            owners[count] = key
+            count += 1
+    return count
+
+
+@inner
+def _fetch_neighbours(pool: Pool, key: int) -> None:
+    """Ask for the keys before and behind this one in the queue, which it will be taken out of."""
+    prefetch(pool.longs, field(pool, key, BEFORE) * LONGS)
+    prefetch(pool.longs, field(pool, key, BEHIND) * LONGS)
 
 
 @inner
@@ -138,6 +182,8 @@ def _complete(
     answered = np.empty(len(matched) + len(asked), np.int64)
     count = 0
     for match in range(len(matched)):
+        if match + _NEAR < len(matched):
+            _fetch_neighbours(pool, owners[match + _NEAR])
         key = owners[match]
         word = key * WORDS
         if state_of(pool, key) == PENDING:
@@ -214,6 +260,16 @@ def end_row(out: Bytes, entry: int, nth: int, first: int, start: int, end: int) 
     store_int32(out, entry + HEADER + 4 * nth, end - first)
 
 
+@inner
+def _fetch_row(pool: Pool, key: int, matched: Ints, data: Bytes, bounds: Ints) -> None:
+    """Ask for a key's first row, which came from the disk and is in no cache yet."""
+    match = field(pool, key, ROWS_FIRST)
+    if match != NONE:
+        at = bounds[matched[match]]
+        prefetch(data, at)
+        prefetch(data, at + BLOCK)
+
+
 @njit(cache=True, nogil=True)
 def _fill_read(
     pool: Pool,
@@ -226,6 +282,8 @@ def _fill_read(
 ) -> Bytes:
     out = np.zeros(entry_bounds[-1], np.uint8)
     for i in range(len(answered)):
+        if i + _NEAR < len(answered):
+            _fetch_row(pool, answered[i + _NEAR], matched, data, bounds)
         first = write_head(pool, answered[i], out, entry_bounds[i], entry_bounds[i + 1])
         at = first
         nth = 0

@@ -69,6 +69,7 @@ from dovetail.join.records import (
     enter,
     forget,
     home_of,
+    look_ahead,
     seek,
     state_of,
     tag_of,
@@ -217,7 +218,7 @@ def _admit(
     missed = 0
     for i in range(len(values)):
         if i + _AHEAD < len(values):
-            _look_ahead(pool, values[i + _AHEAD], values[i + _AHEAD // 2])
+            look_ahead(pool, values[i + _AHEAD], values[i + _AHEAD // 2])
         if distance != UNBOUNDED and _too_far(pool, distance):
             return i, hits[:found].copy(), owners[:found].copy()
         text, text_end = text_bounds[i], text_bounds[i + 1]
@@ -242,16 +243,6 @@ def _admit(
             missed += 1
         state[SEQUENCE] += 1
     return len(values), hits[:found].copy(), owners[:found].copy()
-
-
-@inner
-def _look_ahead(pool: Pool, far: int, near: int) -> None:
-    """Fetch the slot of a key that comes later, and the record of one that comes soon."""
-    capacity = len(pool.slots)
-    prefetch(pool.slots, home_of(capacity, tag_of(far)))
-    slot = pool.slots[home_of(capacity, tag_of(near))]
-    if slot != NONE:
-        prefetch(pool.longs, (slot & 0xFFFFFFFF) * LONGS)
 
 
 @inner
@@ -392,6 +383,7 @@ def _remove(pool: Pool, answered: Ints) -> tuple[Bytes, Ints, Ints, Ints, Ints, 
         if rank + _AHEAD < len(answered):
             tag = tag_of(longs[answered[rank + _AHEAD] * LONGS + VALUE])
             prefetch(pool.slots, home_of(len(pool.slots), tag))
+            prefetch(pool.filter, home_of(len(pool.filter), tag))
         blocks[rank] += blocks_of_key(text_length(pool, answered[rank]))
         forget(pool, answered[rank])
     return data, bounds, ids, ranks, counts, blocks

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.join.memory import prefetch
 from dovetail.join.pool import (
     LINK,
     LONGS,
@@ -92,13 +93,6 @@ def set_state(pool: Pool, block: int, state: int) -> None:
 
 
 @inner
-def may_hold(cells: Bytes, tag: int) -> bool:
-    """Whether a key of this tag may be in the table; if not, none is."""
-    taken: bool = cells[home_of(len(cells), tag)] != 0
-    return taken
-
-
-@inner
 def _count(pool: Pool, tag: int, change: int) -> None:
     # A cell that has once been full stays so: it may stand for more keys than it can count.
     cell = home_of(len(pool.filter), tag)
@@ -126,6 +120,18 @@ def seek(pool: Pool, key: int, data: Bytes, start: int, end: int) -> int:
         if at == capacity:
             at = 0
     return NONE
+
+
+@inner
+def look_ahead(pool: Pool, far: int, near: int) -> None:
+    """Fetch the slot of a key that comes later, and the record of one that comes soon."""
+    capacity = len(pool.slots)
+    tag = tag_of(far)
+    prefetch(pool.slots, home_of(capacity, tag))
+    prefetch(pool.filter, home_of(len(pool.filter), tag))
+    slot = pool.slots[home_of(capacity, tag_of(near))]
+    if slot != NONE:
+        prefetch(pool.longs, (slot & _LOW) * LONGS)
 
 
 @inner

@@ -20,6 +20,7 @@ from dovetail.pipeline.document import KINDS, Document, NotYaml, misread, read_d
 from dovetail.pipeline.hints import closest
 from dovetail.pipeline.problem import Problem
 from dovetail.pipeline.rules import broken_rules
+from dovetail.pipeline.schema_file import located, schema_problems
 from dovetail.pipeline.shape import DERIVED_DEFAULTS, Draft
 from dovetail.pipeline.spec import Pipeline
 
@@ -46,7 +47,7 @@ def load_pipeline(path: Path | str, environment: Mapping[str, str] = os.environ)
         document = read_document(_read(path))
     except NotYaml as error:
         raise ConfigError(_Report(path).line(error.problem)) from error
-    reading = _Reading(document, environment)
+    reading = _Reading(document, environment, Path(path).parent)
     problems = reading.problems()
     if problems:
         raise ConfigError(_Report(path, reading).lines(problems))
@@ -68,18 +69,22 @@ def _read(path: Path | str) -> bytes:
 class _Reading:
     """One look at a document, with the environment's overrides in place."""
 
-    def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, environment: Mapping[str, str], folder: Path) -> None:
         overrides = _overrides(environment)
         self.document = document
         self.variables: dict[Place, str] = {
             (OVERRIDES[variable],): variable for variable in overrides
         }
-        self.data = _overridden(document.data, overrides)
+        self.data = located(_overridden(document.data, overrides), folder)
         self._errors = _errors(self.data)
         self._faulty: set[Place] = set()
 
     def problems(self) -> list[Problem]:
-        """Step 1: the settings one by one. Step 2: the rules between those that are right."""
+        """List every problem.
+
+        Step 1: the settings one by one. Step 2: the rules between those that are right. Step 3:
+        the schema file, if all that is said about the source is right.
+        """
         found = [*self.document.problems, *self._faults()]
         draft = Draft.model_validate(self._repaired())
         for rule, problem in broken_rules(draft, self._faulty):
@@ -87,6 +92,8 @@ class _Reading:
             if overridden and problem.path not in self.variables:
                 problem = Problem(overridden, str(problem))  # noqa: PLW2901 - the same, elsewhere
             found.append(problem)
+        if not any(problem.path[:1] == ("source",) for problem in found):
+            found += schema_problems(draft)
         return found
 
     def _faults(self) -> Iterator[Problem]:

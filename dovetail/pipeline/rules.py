@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dovetail.pipeline.hints import count, did_you_mean
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Draft, FieldType
+from dovetail.pipeline.shape import Draft, FieldType, Format, Framing
+from dovetail.stream.events import paths
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
 
 Path = tuple[str, ...]
@@ -68,7 +69,71 @@ def _key_fields_can_be_joined(draft: Draft) -> Iterator[Problem]:
 def _cure(name: str, fields: Collection[str]) -> str:
     if "," in name:
         return f"; a key of several fields is a list: key: [{name}]"
+    ends = [path for path in fields if paths.split(path)[-1] == name]
+    if len(ends) == 1:
+        return f"; did you mean '{ends[0]}'?"
     return did_you_mean(name, fields) or "; source.fields must have it"
+
+
+@_rule("source.fields")
+def _objects_are_no_fields(draft: Draft) -> Iterator[Problem]:
+    fields = {paths.split(path): path for path in draft.source.fields}
+    for names, path in fields.items():
+        outer = next((fields[names[:end]] for end in range(1, len(names)) if names[:end] in fields), None)
+        if outer is not None:
+            yield Problem(
+                ("source", "fields"),
+                f"'{path}' makes '{outer}' an object, but '{outer}' is a field by itself;"
+                " remove one of them",
+                path,
+            )
+
+
+@_rule("source.format", "source.schema_file", "source.message")
+def _a_format_has_its_schema(draft: Draft) -> Iterator[Problem]:
+    source = draft.source
+    if source.format is Format.JSON:
+        for setting in ("schema_file", "message"):
+            if getattr(source, setting) is not None:
+                yield Problem(
+                    ("source", setting), "format: json has none; remove it, or set source.format"
+                )
+        return
+    if source.schema_file is None:
+        example = "sale.avsc" if source.format is Format.AVRO else "sale.desc"
+        yield Problem(
+            ("source", "schema_file"),
+            f"format: {source.format} needs one; e.g. schema_file: {example}",
+        )
+    if source.format is Format.PROTOBUF and source.message is None:
+        yield Problem(
+            ("source", "message"), "format: protobuf needs one; e.g. message: shop.Sale"
+        )
+    if source.format is Format.AVRO and source.message is not None:
+        yield Problem(("source", "message"), "an Avro schema is one record itself; remove it")
+
+
+@_rule("source.format", "source.framing", "source.registry")
+def _a_registry_is_there_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
+    source = draft.source
+    framed = source.framing is Framing.REGISTRY
+    if framed and source.format is Format.JSON:
+        yield Problem(
+            ("source", "framing"), "format: json has no header; write framing: plain"
+        )
+    elif framed and source.format is Format.AVRO and source.registry is None:
+        yield Problem(
+            ("source", "registry"),
+            "framing: registry needs one to look up schemas by their ids; e.g."
+            " registry: http://localhost:8081, or a folder with <id>.avsc files",
+        )
+    elif source.registry is not None and not (framed and source.format is Format.AVRO):
+        why = (
+            "Protobuf needs no schema but schema_file"
+            if source.format is Format.PROTOBUF
+            else "only Avro events with framing: registry name schemas"
+        )
+        yield Problem(("source", "registry"), f"{why}; remove it")
 
 
 @_rule("key", "master.key")
@@ -84,8 +149,9 @@ def _keys_have_as_many_parts(draft: Draft) -> Iterator[Problem]:
 
 @_rule("master.columns", "source.fields", "master.table")
 def _columns_leave_the_event_alone(draft: Draft) -> Iterator[Problem]:
+    taken = {paths.split(path)[0] for path in draft.source.fields}
     for column, name in draft.master.columns.items():
-        if name in draft.source.fields:
+        if name in taken:
             yield Problem(
                 ("master", "columns"),
                 f"'{name}' is also a field of the event; rename it in the output,"

@@ -19,6 +19,7 @@ from pydantic_core import PydanticKnownError
 from dovetail.join.kinds import JoinKind
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.size import KIB, MIB, format_size, parse_size
+from dovetail.stream.events import paths
 
 LEAST_MEMORY = 16 * MIB
 MOST_KEY_PARTS = 8
@@ -54,6 +55,17 @@ RUNNABLE = frozenset({Algorithm.SRJ})
 
 class Format(StrEnum):
     JSON = auto()
+    AVRO = auto()
+    PROTOBUF = auto()
+
+
+class Framing(StrEnum):
+    """What stands before an event's bytes."""
+
+    PLAIN = auto()
+    """Nothing."""
+    REGISTRY = auto()
+    """The header of a schema registry's serialisers."""
 
 
 class FieldType(StrEnum):
@@ -64,6 +76,7 @@ class FieldType(StrEnum):
     BOOLEAN = auto()
     DATE = auto()
     TIMESTAMP = auto()
+    JSON = auto()
 
 
 class KeyType(StrEnum):
@@ -103,6 +116,19 @@ def _name(text: str) -> str:
     return text
 
 
+def _path(text: str) -> str:
+    """A name, or the names on the way into objects; each goes into the output as it stands."""
+    names = paths.split(_name(text))
+    if not all(names) or any(name != name.strip() for name in names):
+        raise ValueError(
+            f"'{text}' is not a path: a dot stands between two names, as in order.id; a dot that"
+            " belongs to a name is doubled, as in net..price"
+        )
+    if len(names) > paths.MOST_NAMES:
+        raise ValueError(f"'{text}' stands too deep: a path has at most {paths.MOST_NAMES} names")
+    return text
+
+
 def _identifier(text: str) -> str:
     """Longer ones would be cut by PostgreSQL, which encodes the rows."""
     if len(text.encode()) > 63:
@@ -126,6 +152,15 @@ def _topic(text: str) -> str:
         )
     if text.startswith("__"):
         raise ValueError(f"'{text}' is one of Kafka's own topics: they begin with '__'")
+    return text
+
+
+def _registry(text: str | None) -> str | None:
+    scheme, separator, rest = (text or "").partition("://")
+    if separator and (scheme not in ("http", "https") or not rest.strip("/")):
+        raise ValueError(f"'{text}' is no registry's URL; write http://host:8081 or https://…")
+    if "@" in rest:
+        raise ValueError("a password has no place in a pipeline file; leave out user and password")
     return text
 
 
@@ -184,9 +219,11 @@ def _some_fields(fields: dict[str, Field]) -> dict[str, Field]:
 
 
 Name = Annotated[str, AfterValidator(_name)]
+Path = Annotated[str, AfterValidator(_path)]
 Identifier = Annotated[Name, AfterValidator(_identifier)]
 Topic = Annotated[str, AfterValidator(_topic)]
 Key = Annotated[tuple[Name, ...], BeforeValidator(_names), AfterValidator(_some_names_once)]
+PathKey = Annotated[tuple[Path, ...], BeforeValidator(_names), AfterValidator(_some_names_once)]
 Memory = Annotated[int, BeforeValidator(_memory), AfterValidator(_enough_memory)]
 
 
@@ -237,9 +274,22 @@ class Source(_Section):
     format: Annotated[
         Format, BeforeValidator(lambda v: _choose(Format, v)), pydantic.Field(examples=["json"])
     ] = Format.JSON
+    framing: Annotated[
+        Framing, BeforeValidator(lambda v: _choose(Framing, v)), pydantic.Field(examples=["plain"])
+    ] = Framing.PLAIN
+    schema_file: Annotated[str | None, pydantic.Field(examples=["sale.avsc"])] = None
+    """The reader's Avro schema, or a descriptor set; from the pipeline file's folder on."""
+    message: Annotated[str | None, pydantic.Field(examples=["shop.Sale"])] = None
+    """The full name of the event's message in Protobuf."""
+    registry: Annotated[
+        str | None,
+        AfterValidator(_registry),
+        pydantic.Field(examples=["http://localhost:8081"]),
+    ] = None
+    """The URL of a schema registry, or a folder with `<id>.avsc` files."""
     max_event_bytes: Annotated[int, _whole(64, MIB), pydantic.Field(examples=[65536])] = 64 * KIB
     fields: Annotated[
-        dict[Name, Annotated[Field, BeforeValidator(_field)]],
+        dict[Path, Annotated[Field, BeforeValidator(_field)]],
         AfterValidator(_some_fields),
         pydantic.Field(examples=[{"product_id": "int", "amount": "decimal"}]),
     ]
@@ -274,7 +324,7 @@ class Draft(_Section):
     source: Annotated[
         Source, pydantic.Field(examples=[{"fields": {"product_id": "int", "amount": "decimal"}}])
     ]
-    key: Annotated[Key, pydantic.Field(examples=["product_id"])]
+    key: Annotated[PathKey, pydantic.Field(examples=["product_id"])]
     master: Annotated[
         Master, pydantic.Field(examples=[{"table": "products", "columns": ["name", "category"]}])
     ]
@@ -309,11 +359,18 @@ class Draft(_Section):
         return tuple(f"{self.name}.{suffix}" for suffix in DERIVED_TOPICS)
 
 
+def _column_of(key: Any) -> Any:
+    """Name the column that a part of the key is joined with: as the field itself is called."""
+    if isinstance(key, list | tuple):
+        return [_column_of(part) for part in key]
+    return paths.split(key)[-1] if isinstance(key, str) else key
+
+
 _Derive = Callable[[dict[str, Any]], Any]
 DERIVED_DEFAULTS: dict[tuple[str, str], _Derive] = {
     ("source", "topic"): lambda data: data["name"],
     ("sink", "topic"): lambda data: f"{data['name']}.enriched",
-    ("master", "key"): lambda data: data["key"],
+    ("master", "key"): lambda data: _column_of(data["key"]),
 }
 """Settings whose default follows from another setting: wrong only when that one is."""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.pipeline.hints import count
@@ -26,8 +27,9 @@ def summary(pipeline: Pipeline) -> str:
 
 def _source(pipeline: Pipeline) -> str:
     source = pipeline.source
+    schema = f" ({Path(source.schema_file).name})" if source.schema_file else ""
     return (
-        f"{source.topic}: {source.format}, {count(len(source.fields), 'field')}, up to"
+        f"{source.topic}: {source.format}{schema}, {count(len(source.fields), 'field')}, up to"
         f" {format_size(source.max_event_bytes)} an event, {count(source.partitions, 'partition')}"
     )
 

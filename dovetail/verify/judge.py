@@ -36,52 +36,96 @@ class Judge:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._most_bytes = pipeline.source.max_event_bytes
-        self._fields = {
-            name: (_FITS[field.type], field.optional)
-            for name, field in pipeline.source.fields.items()
-        }
-        self._required = {name for name, (_, optional) in self._fields.items() if not optional}
-        self._key = pipeline.key
+        self._event = _Object()
+        for path, field in pipeline.source.fields.items():
+            self._event.add(_names(path), _Leaf(_FITS[field.type], field.optional))
+        self._key = [_names(path) for path in pipeline.key]
         # A composite key's parts are joined by U+001F, and PostgreSQL's text has no U+0000.
-        self._forbidden = "\0" if len(pipeline.key) == 1 else "\0\x1f"
+        forbidden = "\0" if len(pipeline.key) == 1 else "\0\x1f"
+        for names in self._key:
+            self._event.leaf(names).forbidden = forbidden
         self._decoder = json.JSONDecoder(
             object_pairs_hook=_Members,
             parse_constant=_refuse,
             parse_float=_Fractional,
+            parse_int=_whole,
         )
 
     def key_of(self, value: bytes | None) -> JoinKey | None:
         """Return a good event's join key; None says that the event is bad."""
         if value is None or len(value) > self._most_bytes:
             return None
-        members = self._members(value)
-        if members is None or not all(self._member_fits(*member) for member in members):
-            return None
-        # Of a name that occurs twice, every occurrence has to fit and the last one counts.
-        event = dict(members)
-        if not event.keys() >= self._required:
-            return None
-        return tuple(event[name] for name in self._key)
-
-    def _members(self, value: bytes) -> _Members | None:
         try:
-            found = self._decoder.decode(value.decode())
+            event = self._decoder.decode(value.decode())
+            good = _is_unicode(event) and event is not None and self._event.fits(event)
         except (ValueError, RecursionError):
-            # Nor can an event be good that nests too deep or holds a number too long for
-            # Python: no field's type takes either.
+            # Nor can an event be good that nests too deep for Python: no field's type takes it.
             return None
-        return found if isinstance(found, _Members) else None
+        return tuple(_last(event, names) for names in self._key) if good else None
 
-    def _member_fits(self, name: str, value: object) -> bool:
-        if name not in self._fields:
-            return False
-        fits, optional = self._fields[name]
+
+def _names(path: str) -> list[str]:
+    """Take a path apart at its single dots; a doubled one is a dot of a name."""
+    return [name.replace("..", ".") for name in re.findall(r"(?:\.\.|[^.])+", path)]
+
+
+def _last(members: _Members, names: list[str]) -> int | str:
+    """Follow the names; of those that occur twice, the last one counts."""
+    value: Any = members
+    for name in names:
+        value = dict(value)[name]
+    found: int | str = value
+    return found
+
+
+class _Leaf:
+    """A field."""
+
+    def __init__(self, has_type: Callable[[object], bool], optional: bool) -> None:
+        self._has_type = has_type
+        self.optional = optional
+        self.forbidden = ""
+
+    def fits(self, value: object) -> bool:
         if value is None:
-            return optional
-        return fits(value) and not (name in self._key and self._is_forbidden(value))
+            return self.optional
+        if isinstance(value, str) and any(letter in value for letter in self.forbidden):
+            return False
+        return self._has_type(value)
 
-    def _is_forbidden(self, part: object) -> bool:
-        return isinstance(part, str) and any(letter in part for letter in self._forbidden)
+
+class _Object:
+    """The event, or an object in it: every occurrence has to have all that is needed."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, _Leaf | _Object] = {}
+
+    def add(self, names: list[str], leaf: _Leaf) -> None:
+        if len(names) == 1:
+            self._members[names[0]] = leaf
+            return
+        inner = self._members.setdefault(names[0], _Object())
+        assert isinstance(inner, _Object)
+        inner.add(names[1:], leaf)
+
+    def leaf(self, names: list[str]) -> _Leaf:
+        found = self._members[names[0]]
+        return found.leaf(names[1:]) if isinstance(found, _Object) else found
+
+    @property
+    def optional(self) -> bool:
+        return all(member.optional for member in self._members.values())
+
+    def fits(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if not isinstance(value, _Members):
+            return False
+        # Of a name that occurs twice, every occurrence has to fit.
+        there = {name for name, _ in value}
+        return all(
+            name in self._members and self._members[name].fits(inner) for name, inner in value
+        ) and all(member.optional or name in there for name, member in self._members.items())
 
 
 class _Members(list[tuple[str, Any]]):
@@ -92,6 +136,33 @@ class _Fractional(str):
     """A number with a fraction or an exponent, as it was written."""
 
     __slots__ = ()
+
+
+class _Long(str):
+    """A whole number beyond any float's range, and maybe beyond what Python reads."""
+
+    __slots__ = ()
+
+
+def _whole(digits: str) -> int | _Long:
+    return int(digits) if len(digits) < 400 else _Long(digits)
+
+
+def _is_unicode(value: object) -> bool:
+    """Tell whether no text in a value has a lone surrogate."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_unicode, value))
+    return not isinstance(value, str) or _LONE_SURROGATE.search(value) is None
+
+
+def _is_json(value: object) -> bool:
+    return _depth(value) <= 64
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, _Members):
+        return 1 + max((_depth(inner) for _, inner in value), default=0)
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
 
 
 def _refuse(constant: str) -> None:
@@ -109,7 +180,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    return type(value) is str and _LONE_SURROGATE.search(value) is None
+    return type(value) is str
 
 
 def _is_decimal(value: object) -> bool:
@@ -142,4 +213,5 @@ _FITS: dict[FieldType, Callable[[object], bool]] = {
     FieldType.BOOLEAN: _is_boolean,
     FieldType.DATE: _is_date,
     FieldType.TIMESTAMP: _is_timestamp,
+    FieldType.JSON: _is_json,
 }

@@ -15,6 +15,7 @@ from dovetail.stream.events.json_kernel import (
     table_of,
 )
 from dovetail.stream.events.json_slow import classify
+from dovetail.stream.events.paths import split
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.events.schema import EventSchema, Field, FieldType
 
@@ -31,6 +32,20 @@ FIELDS = {
 }
 KEYS = [("id",), ("größe",), ("größe", "id"), ("id", "größe")]
 SCHEMAS = [EventSchema(FIELDS, key, max_bytes=600) for key in KEYS]
+
+# The same names in and around objects, and one that has a dot itself.
+NESTED_FIELDS = {
+    "id": Field(FieldType.INT, optional=True),
+    "order.id": Field(FieldType.INT),
+    "order.shop.größe": Field(FieldType.TEXT),
+    "order.shop.note": Field(FieldType.TEXT, optional=True),
+    "order.note": Field(FieldType.TEXT),
+    "extra.quantity": Field(FieldType.INT, optional=True),
+    "extra.order..id": Field(FieldType.BOOLEAN, optional=True),
+    "any": Field(FieldType.JSON, optional=True),
+}
+NESTED_KEYS = [("order.id",), ("order.shop.größe",), ("order.shop.größe", "order.id")]
+NESTED_SCHEMAS = [EventSchema(NESTED_FIELDS, key, max_bytes=600) for key in NESTED_KEYS]
 
 # --- strategies
 
@@ -163,6 +178,56 @@ def mangled_events(draw):
     return bytes(event)
 
 
+def tree(paths):
+    """Turn paths into nested names; a field's place holds its type."""
+    made = {}
+    for path in paths:
+        *outer, last = split(path)
+        inner = made
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        inner[last] = NESTED_FIELDS[path]
+    return made
+
+
+TREE = tree(NESTED_FIELDS)
+
+
+@st.composite
+def objects(draw, names=TREE):
+    """An object of the tree, likely whole: a member may be missing, doubled, odd or unknown."""
+    members = []
+    for name in draw(st.permutations(list(names))):
+        copies = draw(st.sampled_from([1] * 12 + [0, 2]))
+        members += [(name, draw(st.sampled_from([True] * 15 + [False]))) for _ in range(copies)]
+    if draw(st.integers(0, 30)) == 0:
+        members.append((draw(st.sampled_from(["id", "order.id", "größe", "x"])), False))
+    written = []
+    for name, fits in members:
+        within = names.get(name)
+        if not fits or within is None:
+            value = draw(VALUE)
+        elif isinstance(within, dict):
+            value = draw(objects(within))
+        else:
+            value = draw(NESTED if within.type is FieldType.JSON else FITTING[within.type])
+        style = draw(st.sampled_from([0] * 20 + [1, 2]))
+        written.append(f"{quoted(name, style)}{draw(SPACE)}:{draw(SPACE)}{value}{draw(SPACE)}")
+    return "{" + draw(SPACE) + ",".join(written) + "}"
+
+
+@st.composite
+def nested_events(draw):
+    event = bytearray(draw(objects()).encode("utf-8", "surrogatepass"))
+    if draw(st.integers(0, 9)) == 0:
+        at = draw(st.integers(0, len(event) - 1))
+        event[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from([b"}", b"{", b",", b"]"]))
+    return bytes(event)
+
+
+NESTED_BATCHES = st.lists(nested_events(), min_size=1, max_size=8)
+
+
 EVENTS = st.one_of(
     whole_events(),
     mangled_events(),
@@ -286,6 +351,28 @@ def test_decoded_columns_say_what_the_slow_path_says_of_each_event(events, schem
         assert decoded.key_data[first:last].tobytes() == expected, event
         hashed = hash_text_many(np.frombuffer(expected, np.uint8), np.array([0, len(expected)]))
         assert decoded.keys[row] == (hashed[0] if decoded.valid[row] else 0)
+
+
+@settings(max_examples=400, deadline=None)
+@given(NESTED_BATCHES, st.sampled_from(NESTED_SCHEMAS))
+@example([b'{"order":{},"order":{"id":1}}', b'{"order":null}'], NESTED_SCHEMAS[0])
+def test_the_paths_agree_on_objects_with_fields_in_them(events, schema):
+    test_decoded_columns_say_what_the_slow_path_says_of_each_event.hypothesis.inner_test(
+        events, schema
+    )
+    assert_paths_agree(events, schema)
+
+
+def test_the_paths_agree_on_every_end_of_an_event_with_objects_in_it():
+    whole = (
+        '{"any":[1,{"a":[]},[[]]],"order":{"shop":{"größe":"g","note":null},"note":"n","id":7},'
+        '"extra":{"order.id":true} , "any":{"x":{"y":"\\n"}}}'
+    ).encode()
+    for schema in NESTED_SCHEMAS:
+        assert classify(whole, schema).reason is Reason.GOOD
+        for end in range(len(whole) + 1):
+            out = assert_paths_agree([whole[:end], whole[end:]], schema)
+            assert out.reasons[0] != UNDECIDED
 
 
 @settings(max_examples=600, deadline=None)

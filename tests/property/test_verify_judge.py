@@ -16,10 +16,9 @@ from services.ingest.handler import schema_of
 from tests.property import test_events_decode as decoding
 
 
-def pipeline(key, most_bytes=600):
+def pipeline(key, most_bytes=600, fields=decoding.FIELDS):
     fields = {
-        name: f"{field.type}{'?' if field.optional else ''}"
-        for name, field in decoding.FIELDS.items()
+        name: f"{field.type}{'?' if field.optional else ''}" for name, field in fields.items()
     }
     return Pipeline.model_validate(
         {
@@ -32,6 +31,9 @@ def pipeline(key, most_bytes=600):
 
 
 PIPELINES = [pipeline(key) for key in decoding.KEYS]
+NESTED_PIPELINES = [
+    pipeline(key, fields=decoding.NESTED_FIELDS) for key in decoding.NESTED_KEYS
+]
 
 
 def judged(events, pipeline):
@@ -53,7 +55,7 @@ def _key(found, row, schema):
     text = found.key_data[first:last].tobytes().decode()
     parts = text.split("\x1f") if len(schema.key) > 1 else [text]
     return tuple(
-        int(part) if name == "id" else part for name, part in zip(schema.key, parts, strict=True)
+        int(part) if name.endswith("id") else part for name, part in zip(schema.key, parts, strict=True)
     )
 
 
@@ -61,6 +63,22 @@ def _key(found, row, schema):
 @given(decoding.BATCHES, st.sampled_from(PIPELINES))
 def test_the_judge_and_the_decoder_agree_on_every_event_and_its_key(events, pipeline):
     assert judged(events, pipeline) == decoded(events, pipeline)
+
+
+@settings(max_examples=400, deadline=None)
+@given(decoding.NESTED_BATCHES, st.sampled_from(NESTED_PIPELINES))
+def test_they_agree_on_objects_with_fields_in_them(events, pipeline):
+    assert judged(events, pipeline) == decoded(events, pipeline)
+
+
+@pytest.mark.parametrize("number", ["1" * 5_000, "-" + "9" * 399, "1e999", "[" * 64 + "]" * 64])
+def test_they_agree_on_what_a_json_value_may_hold(number):
+    roomy = pipeline(("order.id",), 65_536, decoding.NESTED_FIELDS)
+    needed = '"order":{"id":1,"note":"","shop":{"größe":"s"}}'
+    values = [number, f'{{"a":{number}}}', f'["\\ud800",{number}]', f'{{"\\udc00":{number}}}']
+    events = [f'{{{needed},"any":{value}}}'.encode() for value in values]
+    assert judged(events, roomy) == decoded(events, roomy)
+    assert judged(events[:1], roomy) == [(1,)]
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda pipeline: "+".join(pipeline.key))

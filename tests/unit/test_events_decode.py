@@ -233,3 +233,87 @@ def test_field_types_are_found_by_name():
     assert FieldType.named("timestamp") is FieldType.TIMESTAMP
     with pytest.raises(ConfigError, match="use one of int, float"):
         FieldType.named("blob")
+
+
+# --- paths into objects
+
+ORDER = {
+    "order.id": Field(FieldType.INT),
+    "order.shop.code": Field(FieldType.TEXT),
+    "order.note": Field(FieldType.TEXT, optional=True),
+    "net..price": Field(FieldType.DECIMAL, optional=True),
+    "extra.tag": Field(FieldType.TEXT, optional=True),
+    "lines": Field(FieldType.JSON, optional=True),
+}
+SHOP = '"shop":{"code":"s"}'
+
+
+def decode_order(*events, key=("order.id",)):
+    bounds = np.cumsum([0, *map(len, events)], dtype=np.int64)
+    data = np.frombuffer("".join(events).encode(), np.uint8)
+    schema = EventSchema(ORDER, key, 100_000)
+    return JsonDecoder(schema).decode(data, bounds, np.zeros(len(events), np.bool_))
+
+
+def test_a_key_is_taken_from_within_objects():
+    event = f'{{"net.price":9.5,"order":{{{SHOP},"id":42}},"lines":[{{"a":[1]}}]}}'
+    assert decode_order(event).keys[0] == 42
+    decoded = decode_order(event, event, key=("order.shop.code", "order.id"))
+    assert key_bytes(decoded, 1) == b"s\x1f42"
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "detail"),
+    [
+        ("{}", "missing-key", 'key field "order.id" is missing'),
+        ('{"order":{}}', "missing-key", 'key field "order.id" is missing'),
+        ('{"order":{"id":1}}', "missing-field", 'field "order.shop.code" is missing'),
+        ('{"order":null}', "null-key", 'key field "order" is null at byte 9'),
+        (f'{{"order":{{{SHOP},"id":null}}}}', "null-key", 'key field "order.id" is null at byte 35'),
+        ('{"order":{"id":1,"shop":null}}', "null-field", 'field "order.shop" is null at byte 24'),
+        ('{"order":[]}', "wrong-type", 'key field "order" at byte 9: expected an object, found ['),
+        (f'{{"order":{{"id":"1",{SHOP}}}}}', "wrong-type", None),
+        (f'{{"order":{{"id":1,{SHOP},"x":2}}}}', "unknown-field", 'unknown field "x" at byte 37'),
+        (f'{{"order":{{"id":1,{SHOP}}},"net":{{"price":1}}}}', "unknown-field", None),
+        (f'{{"order":{{"id":1,{SHOP}}},"order.id":1}}', "unknown-field", None),
+        (f'{{"order":{{"id":1,{SHOP}}}', "invalid-json", None),
+        (f'{{"order":{{"id":1,{SHOP}}},"lines":null}}', "good", None),
+        (f'{{"order":{{"id":1,{SHOP}}},"extra":null}}', "good", None),
+        (f'{{"order":{{"id":1,{SHOP}}},"extra":{{}}}}', "good", None),
+    ],
+)
+def test_what_is_wrong_within_objects_has_the_same_reasons(event, reason, detail):
+    decoded = decode_order(event)
+    assert Reason(int(decoded.reasons[0])).label == reason
+    if detail:
+        assert decoded.details[0] == detail
+
+
+def test_every_occurrence_of_an_object_is_judged_and_the_last_gives_the_key():
+    first, last = f'"order":{{"id":1,{SHOP}}}', f'"order":{{{SHOP},"id":2}}'
+    decoded = decode_order(
+        f"{{{first},{last}}}", f'{{"order":{{{SHOP}}},{last}}}', f'{{{first},"order":{{{SHOP}}}}}'
+    )
+    assert decoded.reasons.tolist() == [Reason.GOOD, Reason.MISSING_KEY, Reason.MISSING_KEY]
+    assert decoded.keys[0] == 2
+
+
+@pytest.mark.parametrize(("depth", "reason"), [(64, "good"), (65, "wrong-type")])
+def test_a_json_value_is_nested_only_so_deep(depth, reason):
+    lines = "[" * (depth - 1) + '{"a":"}"}' + "]" * (depth - 1)
+    decoded = decode_order(f'{{"order":{{"id":1,{SHOP}}},"lines":{lines}}}')
+    assert Reason(int(decoded.reasons[0])).label == reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (("a.b", "a"), "is a field and has fields in it"),
+        (("a.",), "is empty"),
+        ((".a",), "is empty"),
+        (("a" + ".a" * 16,), "too deep"),
+    ],
+)
+def test_paths_that_cannot_work_are_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        EventSchema(dict.fromkeys(fields, Field(FieldType.INT)), fields[:1], 100)

@@ -32,7 +32,6 @@ def engine_workload(
     page_bytes: float = PAGE_BYTES,
     ordered: bool = False,
     unique: bool = False,
-    read_ahead: bool = False,
 ) -> Workload:
     """The figures of R and S, with what each takes in the engine."""
     in_buffer = 1 + (_COLUMNS_A_ROW + NOTES_A_ROW) / row_bytes
@@ -44,7 +43,7 @@ def engine_workload(
         pointer_bytes=BYTES_A_BLOCK,
         fudge=event_footprint(event_bytes) / event_bytes,
         row_fudge=entry_footprint(row_bytes, popularity.rows_a_key) / row_bytes,
-        buffer_fudge=in_buffer * (2 if read_ahead else 1),
+        buffer_fudge=in_buffer,
         ordered=ordered,
         unique=unique,
     )

@@ -6,7 +6,7 @@ one, and its best split between cache and pending is what `ssbj` finds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,36 @@ class Model:
     needs_index: bool
 
 
+READ_AHEAD_FROM = 2 << 20
+"""Bytes of the disk buffer from which on a driver reads ahead: below, waking a thread takes longer
+than reading itself."""
+
+
+def _perhaps_ahead(question: Question, better: Callable[[Plan, Plan], bool]) -> Question:
+    """Read ahead, with twice the disk buffer, where the driver does and it is worth it."""
+
+    def asked(workload: Workload, factors: Factors, amount: float) -> Plan:
+        by_turns = question(workload, replace(factors, read_ahead=False), amount)
+        if not factors.read_ahead:
+            return by_turns
+        doubled = replace(workload, buffer_fudge=2 * workload.buffer_fudge)
+        ahead = question(doubled, factors, amount)
+        if ahead.parts.disk_buffer < READ_AHEAD_FROM:
+            return by_turns
+        too_large = by_turns.parts.disk_buffer >= READ_AHEAD_FROM
+        return ahead if too_large or better(ahead, by_turns) else by_turns
+
+    return asked
+
+
+def _scanning(least_memory: Question, highest_rate: Question) -> Model:
+    return Model(
+        _perhaps_ahead(least_memory, lambda one, other: one.memory < other.memory),
+        _perhaps_ahead(highest_rate, lambda one, other: one.rate > other.rate),
+        needs_index=False,
+    )
+
+
 def models(nodes: int = 2) -> dict[str, Model]:
     """Every algorithm that has a model; `nodes` is for `pcsrj` alone, the others run on one."""
     cachejoin = Model(
@@ -37,8 +67,8 @@ def models(nodes: int = 2) -> dict[str, Model]:
     )
     return {
         "inlj": Model(inlj.least_memory, inlj.highest_rate, needs_index=True),
-        "meshjoin": Model(meshjoin.least_memory, meshjoin.highest_rate, needs_index=False),
-        "ameshjoin": Model(meshjoin.least_memory, meshjoin.highest_rate, needs_index=False),
+        "meshjoin": _scanning(meshjoin.least_memory, meshjoin.highest_rate),
+        "ameshjoin": _scanning(meshjoin.least_memory, meshjoin.highest_rate),
         "hybridjoin": Model(hybridjoin.least_memory, hybridjoin.highest_rate, needs_index=True),
         "cachejoin": cachejoin,
         "pcsrj": Model(
@@ -46,7 +76,7 @@ def models(nodes: int = 2) -> dict[str, Model]:
             partial(pcsrj.highest_rate, nodes=nodes),
             needs_index=True,
         ),
-        "ssbj": Model(ssbj.least_memory, ssbj.highest_rate, needs_index=False),
+        "ssbj": _scanning(ssbj.least_memory, ssbj.highest_rate),
         "ssbj-index": cachejoin,
         "srj": Model(srj.least_memory, srj.highest_rate, needs_index=True),
     }

@@ -45,14 +45,16 @@ class Looker:
         self._buffer = Buffer()
 
     def partition(self, key: JoinKeys, pages: int, most: int) -> Read:
-        """Read the group of so many pages that holds the key's first row, or would.
+        """Read the group of so many pages, or as many as fit, that holds the key's first row.
 
         It goes on where the key does. Any other key that has rows beyond the group's ends is
         left out: it comes with the partition that is read for it.
         """
         firsts, ends = place.holding(self._shape, key.values)
-        first = int(firsts[0]) // pages * pages
-        end = max(int(ends[0]), min(first + pages, self._layout.pages))
+        first, end = self._group(int(firsts[0]), int(ends[0]), pages)
+        while pages > 1 and place.read_bytes(self._shape, first, end) > most:
+            pages = (pages + 1) // 2
+            first, end = self._group(int(firsts[0]), int(ends[0]), pages)
         rows = self._pages(first, end, key, most)
         values, shape = rows.keys.values, self._shape
         start, stop = 0, len(rows)
@@ -61,6 +63,11 @@ class Looker:
         if end < self._layout.pages and shape.continues[end]:
             stop = int(np.searchsorted(values, shape.first_keys[end], "left"))
         return Read.whole(sliced(rows, start, max(start, stop)))
+
+    def _group(self, first: int, end: int, pages: int) -> tuple[int, int]:
+        """The aligned group around a key's pages."""
+        start = first // pages * pages
+        return start, max(end, min(start + pages, self._layout.pages))
 
     def rows_of(self, keys: JoinKeys, most: int) -> Read:
         """Read all rows of these distinct keys, or of the first so many whose rows fit."""

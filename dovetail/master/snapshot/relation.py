@@ -66,7 +66,7 @@ class SnapshotRelation:
     @property
     def facts(self) -> Relation:
         held = self.manifest
-        return Relation(held.pages, held.largest_page, unique=held.unique)
+        return Relation(held.pages, held.largest_page, unique=held.unique, rows=held.rows)
 
     @property
     def caching(self) -> Caching:
@@ -89,7 +89,8 @@ class SnapshotRelation:
             return self._scanner.read(request, most)
         self._scanner.forget()
         if isinstance(request, Partition):
-            return self._looker.partition(request.key, self.partition_pages, most)
+            pages = request.pages or self.partition_pages
+            return self._looker.partition(request.key, pages, most)
         return self._looker.rows_of(request.keys, most)
 
     def verify(self) -> None:

@@ -8,7 +8,7 @@ Only phases 2 and 4 run Python an event, and only for undecided and for bad ones
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -39,8 +39,10 @@ class Decoded:
     valid: NDArray[np.bool_]
     reasons: NDArray[np.uint8]
     """Codes of Reason."""
+    data: NDArray[np.uint8]
+    """The JSON text of the events: the batch's own data, unless it is of another format."""
     start: NDArray[np.int64]
-    """Where a good event's `{…}` stands in the batch's data; a bad event's bytes as they came."""
+    """Where a good event's `{…}` stands in `data`; a bad event's whole text, if it has one."""
     end: NDArray[np.int64]
     keys: NDArray[np.int64]
     """The int key, or the hash of any other; 0 for a bad event."""
@@ -49,6 +51,15 @@ class Decoded:
     key_bounds: NDArray[np.int64] | None
     details: dict[int, str]
     """For each bad event, what is wrong with it, in words."""
+
+
+class Decoder(Protocol):
+    """What the events of a pipeline are decoded with, whatever their format."""
+
+    def decode(
+        self, data: NDArray[np.uint8], bounds: NDArray[np.int64], tombstones: NDArray[np.bool_]
+    ) -> Decoded:
+        """Decode events data[bounds[i]:bounds[i+1]]; a tombstone's bytes are not looked at."""
 
 
 class JsonDecoder:
@@ -91,6 +102,7 @@ class JsonDecoder:
         return Decoded(
             valid=out.reasons == Reason.GOOD,
             reasons=out.reasons,
+            data=data,
             start=out.start,
             end=out.end,
             keys=out.keys,

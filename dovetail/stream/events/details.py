@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from dovetail.stream.events.reasons import Reason
+from dovetail.stream.events.schema import Need
 
 if TYPE_CHECKING:
-    from dovetail.stream.events.schema import EventSchema
+    from dovetail.stream.events.schema import EventSchema, Node
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^\s,}\]]*', re.DOTALL)
 _SHOWN_BYTES = 40
@@ -17,7 +18,7 @@ _SHOWN_BYTES = 40
 def detail(reason: Reason, event: bytes, field: int, offset: int, schema: EventSchema) -> str:
     """Say which field is wrong, how, and at which byte of the event, as far as that is known.
 
-    field is a rank in the schema and offset one in the event; -1 where there is none.
+    field is one of the schema's nodes and offset one in the event; -1 where there is none.
     """
     if reason is Reason.TOMBSTONE:
         return "the event has no value"
@@ -29,18 +30,18 @@ def detail(reason: Reason, event: bytes, field: int, offset: int, schema: EventS
         return _broken(event, offset)
     if reason is Reason.UNKNOWN_FIELD:
         return f"unknown field {_token(event, offset)} at byte {offset}"
-    return _about_field(reason, event, schema.ranked[field], offset, schema)
+    return _about_field(reason, event, schema.nodes[field], offset)
 
 
-def _about_field(reason: Reason, event: bytes, name: str, offset: int, schema: EventSchema) -> str:
-    subject = f'key field "{name}"' if name in schema.key else f'field "{name}"'
+def _about_field(reason: Reason, event: bytes, node: Node, offset: int) -> str:
+    subject = f'{"key field" if node.need is Need.KEY else "field"} "{node}"'
     if reason in {Reason.MISSING_KEY, Reason.MISSING_FIELD}:
         return f"{subject} is missing"
     if reason in {Reason.NULL_KEY, Reason.NULL_FIELD}:
         return f"{subject} is null at byte {offset}"
     if reason is Reason.INVALID_KEY:
         return f"{subject} contains U+0000 or the key separator U+001F at byte {offset}"
-    expected = schema.fields[name].type
+    expected = "an object" if node.field is None else node.field.type
     return f"{subject} at byte {offset}: expected {expected}, found {_token(event, offset)}"
 
 

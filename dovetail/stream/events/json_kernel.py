@@ -1,14 +1,16 @@
 """The fast path: one strict pass over the bytes of each event.
 
     whitespace { "name" : value , … } whitespace
-                   │        └─ checked against the type of its field as it is read
+                   │        ├─ checked against the type of its field as it is read
+                   │        └─ { of an object with fields in it: its members are read alike, up to
+                   │           its }, where the table says in which object the event goes on
                    └─ compared with the field that followed the last one in the previous event;
                       only if that guess fails are the other names searched
 
-The kernel decides every flat event by itself, with RFC 8259's grammar and UTF-8 validated. It
+The kernel decides nearly every event by itself, with RFC 8259's grammar and UTF-8 validated. It
 leaves UNDECIDED, for json_slow, what is rare and cheaper to read in Python:
 
-- a nested object or array;
+- a value nested deeper than MOST_NESTING;
 - an escape in a member's name, or in a string whose content matters (key, date, timestamp,
   decimal);
 - a float or decimal of 10^308 and more, which may round to infinity.
@@ -17,24 +19,27 @@ Both paths give the same reasons, offsets, spans and keys; a property test holds
 
 Positions are machine addresses, which spares an addition and a wraparound check a byte; eight
 bytes are loaded at once. No load goes beyond `limit`, the end of the batch's buffer: the caller
-vouches for the bounds. All functions of the kernel stand in this file, because Numba's cache looks
-at no other file to see whether it is stale.
+vouches for the bounds. All rules stand in this file, because Numba's cache looks at no other to
+see whether the kernel is stale.
 """
 # A grammar is branches and returns; comparisons are spelt out to leave Numba no tuple to compile.
 # ruff: noqa: C901, PLR0911, PLR0912, PLR1714, SIM109
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from dovetail.stream.events.machine import each as _each
+from dovetail.stream.events.machine import inner as _inner
+from dovetail.stream.events.machine import little as _little
+from dovetail.stream.events.machine import load_byte as _byte
+from dovetail.stream.events.machine import lowest_bit as _lowest_bit
+from dovetail.stream.events.machine import word_before as _word
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.events.schema import FieldType
+from dovetail.stream.events.schema import MOST_NESTING, FieldType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,10 +49,12 @@ if TYPE_CHECKING:
 UNDECIDED = 255
 """In the place of a reason: ask json_slow."""
 
-# Kinds of values: the field types, a text that is (part of) the key, and anything.
-_INT, _FLOAT, _DECIMAL, _TEXT, _BOOLEAN, _DATE, _TIMESTAMP = (int(kind) for kind in FieldType)
-_KEY_TEXT = 7
-_ANYTHING = 8
+# Kinds of values: the field types, a text that is (part of) the key, an object with fields in it,
+# and anything.
+_INT, _FLOAT, _DECIMAL, _TEXT, _BOOLEAN, _DATE, _TIMESTAMP, _JSON = map(int, FieldType)
+_KEY_TEXT = 8
+_OBJECT = 9
+_ANYTHING = 10
 
 # What reading a value, or a string, came to.
 _FITS, _NULL, _MISFIT, _BROKEN, _UNSURE = range(5)
@@ -67,34 +74,10 @@ _MISSING_KEY = int(Reason.MISSING_KEY)
 _MISSING_FIELD = int(Reason.MISSING_FIELD)
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _MINUS, _PLUS, _POINT = b'"\\:,-+.'
-_OPEN, _CLOSE, _BRACKET = b"{}["
+_OPEN, _CLOSE, _BRACKET, _CLOSE_BRACKET = b"{}[]"
 _NOUGHT = ord("0")
 _LEAST = -(1 << 63)
 _LOWER_E, _LOWER_T, _LOWER_U, _LOWER_Z, _SPACE = b"etuz "
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _inner(function: _Function) -> _Function:
-    """Compile a helper that only kernels call: faster, without its wrappers for Python and C."""
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("_Function", njit(nogil=True, error_model="numpy", **options)(function))
-
-
-def _machine(code: Callable[[Any, Any], Any]) -> Callable[[int], int]:
-    """Make a function of one word out of the machine's own instructions."""
-    return cast("Callable[[int], int]", intrinsic(code))
-
-
-def _little(text: bytes) -> int:
-    """Give the word that a load of these (at most eight) bytes gives: a signed one, like all."""
-    return int.from_bytes(text.ljust(8, b"\0"), "little", signed=True)
-
-
-def _each(byte: int) -> int:
-    """Repeat a byte in all eight of a word."""
-    return _little(bytes([byte] * 8))
 
 
 _ONES, _HIGH, _SPACES = _each(0x01), _each(0x80), _each(0x20)
@@ -111,15 +94,21 @@ _DAY, _DAY_ADDEND, _DAY_MASK = _little(b"00"), _little(b"vv"), _little(b"\xff\xf
 _TIME, _TIME_ADDEND = _little(b"00:00:00"), _little(b"vv\x7fvv\x7fvv")
 
 
-# The columns of a schema's table. Row f is the field of rank f. A last row stands for an unknown
-# field, and for the beginning of an event, which has a follower too.
-_KIND, _REQUIRED, _FOLLOWER, _SEEN, _LENGTH, _NAME = range(6)
+# The columns of a schema's table. Row n is the schema's node n, so that row f is the field of rank
+# f. A last row stands for the event itself, and for an unknown field.
+_KIND, _NEED, _PARENT, _REPORTED, _FIRST, _FOLLOWER, _SEEN, _STAMP, _LENGTH, _NAME = range(10)
 """
-_FOLLOWER  the field that stood behind this one in the last event
-_SEEN      the last event with this field
+_NEED      0 for optional, 1 for needed, 2 for needed as, or on the way to, a part of the key
+_PARENT    the object in which it stands
+_REPORTED  the field to report where it is missing
+_FIRST     of an object: the node that stood first in it the last time
+_FOLLOWER  the node that stood behind this one the last time
+_SEEN      the stamp of the last object with this node
+_STAMP     of an object: the number of its latest occurrence, counted through the batch
 _LENGTH    of the name and its closing quote
 _NAME      from here on: the first eight bytes of both, the mask of those in use, the next eight, …
 """
+_IS_KEY = 2
 
 
 class Columns(NamedTuple):
@@ -127,7 +116,7 @@ class Columns(NamedTuple):
 
     reasons: NDArray[np.uint8]
     field: NDArray[np.int64]
-    """The offending field; -1 where there is none in the schema."""
+    """The offending node; -1 where there is none in the schema."""
     offset: NDArray[np.int64]
     """Where the offence is, from the event's first byte; -1 where it is nowhere."""
     start: NDArray[np.int64]
@@ -139,22 +128,40 @@ class Columns(NamedTuple):
 
 def table_of(schema: EventSchema) -> NDArray[np.int64]:
     """Write a schema down for the kernel; a batch needs a copy of its own, being noted in it."""
-    names = [name.encode() + b'"' for name in schema.ranked]
+    nodes = schema.nodes
+    rows = {**schema.rows, (): len(nodes)}
+    names = [node.path[-1].encode() + b'"' for node in nodes]
     words = max(-(-len(name) // 8) for name in names)
-    table = np.zeros((len(names) + 1, _NAME + 2 * words), np.int64)
-    table[:, _FOLLOWER] = [*range(1, len(names)), 0, 0]
+    table = np.zeros((len(nodes) + 1, _NAME + 2 * words), np.int64)
     table[:, _SEEN] = -1
     table[-1, _KIND] = _ANYTHING
-    for row, name in enumerate(names):
-        field = schema.fields[schema.ranked[row]]
-        is_key_text = row < len(schema.key) and field.type is FieldType.TEXT
-        table[row, _KIND] = _KEY_TEXT if is_key_text else field.type
-        table[row, _REQUIRED] = not field.optional
+    for row, (node, name) in enumerate(zip(nodes, names, strict=True)):
+        table[row, _KIND] = _kind(schema, row)
+        table[row, _NEED] = node.need
+        table[row, _PARENT] = rows[node.path[:-1]]
+        table[row, _REPORTED] = node.first
         table[row, _LENGTH] = len(name)
         for at in range(0, len(name), 8):
             used = name[at : at + 8]
             table[row, _NAME + at // 4 :][:2] = _little(used), _little(b"\xff" * len(used))
+    for parent in rows.values():
+        _guess_an_order(table, parent)
     return table
+
+
+def _kind(schema: EventSchema, row: int) -> int:
+    field = schema.nodes[row].field
+    if field is None:
+        return _OBJECT
+    return _KEY_TEXT if row < len(schema.key) and field.type is FieldType.TEXT else field.type
+
+
+def _guess_an_order(table: NDArray[np.int64], parent: int) -> None:
+    """Let the members of an object follow one another; the kernel corrects it as it reads."""
+    members = [row for row in range(len(table) - 1) if table[row, _PARENT] == parent]
+    if members:
+        table[parent, _FIRST] = members[0]
+        table[members, _FOLLOWER] = [*members[1:], members[0]]
 
 
 def empty_columns(events: int, schema: EventSchema) -> Columns:
@@ -168,44 +175,6 @@ def empty_columns(events: int, schema: EventSchema) -> Columns:
         keys=np.zeros(events, np.int64),
         parts=np.full((events, 2 * parts), -1, np.int64),
     )
-
-
-@_machine
-def _byte(_context: Any, address: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer), ir.IntType(64))
-
-    return types.int64(address), generate
-
-
-@_machine
-def _load(_context: Any, address: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.int64(address), generate
-
-
-@_machine
-def _lowest_bit(_context: Any, word: Any) -> Any:
-    """Count the zeros below the lowest one; the word must not be 0."""
-
-    def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(word), generate
-
-
-@_inner
-def _word(at: int, limit: int) -> int:
-    """Load eight bytes from before the limit, zeros beyond it."""
-    if at + 8 <= limit:
-        return _load(at)
-    beyond = at + 8 - limit
-    # An arithmetic shift would drag the sign in: zeros come with an unsigned one alone.
-    return np.int64(np.uint64(_load(limit - 8)) >> np.uint64(8 * beyond))  # type: ignore[return-value]  # int64 is the kernel's int
 
 
 @_inner
@@ -410,13 +379,18 @@ def _is_pair(at: int, end: int, most: int) -> bool:
 
 
 @_inner
+def _takes_any(kind: int) -> bool:
+    return kind == _JSON or kind == _ANYTHING
+
+
+@_inner
 def _text_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     close, status = _string(at + 1, end, limit)
     if status == _BROKEN:
         return close, _BROKEN, 0
-    if kind == _TEXT or kind == _ANYTHING:
+    if kind == _TEXT or _takes_any(kind):
         return close + 1, _FITS, 0
-    if kind == _INT or kind == _FLOAT or kind == _BOOLEAN:
+    if kind == _INT or kind == _FLOAT or kind == _BOOLEAN or kind == _OBJECT:
         return close + 1, _MISFIT, 0
     if status == _ESCAPED:
         return close + 1, _UNSURE, 0
@@ -453,7 +427,7 @@ def _number_value(at: int, end: int, kind: int) -> tuple[int, int, int]:
         return tail, _MISFIT, 0
     if kind == _FLOAT or kind == _DECIMAL:
         return tail, _FITS if digits + exponent <= 308 else _UNSURE, 0
-    return tail, _FITS if kind == _ANYTHING else _MISFIT, 0
+    return tail, _FITS if _takes_any(kind) else _MISFIT, 0
 
 
 @_inner
@@ -481,7 +455,7 @@ def _fraction_and_exponent(at: int, end: int) -> tuple[int, int]:
 @_inner
 def _word_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     word = _word(at, limit)
-    is_boolean = kind == _BOOLEAN or kind == _ANYTHING
+    is_boolean = kind == _BOOLEAN or _takes_any(kind)
     if at + 4 <= end and word & _FOUR == _NULL_WORD:
         return at + 4, _NULL, 0
     if at + 4 <= end and word & _FOUR == _TRUE_WORD:
@@ -492,31 +466,98 @@ def _word_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int
 
 
 @_inner
-def _value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
-    if at >= end:
-        return end, _BROKEN, 0
+def _scalar(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
     first = _byte(at)
     if first == _QUOTE:
         return _text_value(at, end, limit, kind)
     if first == _MINUS or 0 <= first - _NOUGHT <= 9:
         return _number_value(at, end, kind)
-    if first == _OPEN or first == _BRACKET:
-        return at, _UNSURE, 0
     return _word_value(at, end, limit, kind)
+
+
+@_inner
+def _label(at: int, end: int, limit: int) -> tuple[int, int]:
+    """Step over the name and the colon that stand before a value in an object."""
+    if at >= end or _byte(at) != _QUOTE:
+        return at, _BROKEN
+    close, status = _string(at + 1, end, limit)
+    if status == _BROKEN:
+        return close, _BROKEN
+    at = _skip(close + 1, end)
+    if at >= end or _byte(at) != _COLON:
+        return at, _BROKEN
+    return _skip(at + 1, end), _FITS
+
+
+@_inner
+def _nested(at: int, end: int, limit: int) -> tuple[int, int]:
+    """Step over an object or an array with all that is in it.
+
+    The lowest bit of `objects` says whether the innermost of what is open is an object.
+    """
+    depth, objects = 0, 0
+    while True:
+        # Step 1: a value is due; opening one that is not empty makes its first value due.
+        if at >= end:
+            return end, _BROKEN
+        first = _byte(at)
+        if first == _OPEN or first == _BRACKET:
+            if depth == MOST_NESTING:
+                return at, _UNSURE
+            at = _skip(at + 1, end)
+            if at >= end or _byte(at) != (_CLOSE if first == _OPEN else _CLOSE_BRACKET):
+                depth, objects = depth + 1, (objects << 1) | (first == _OPEN)
+                if first == _OPEN:
+                    at, status = _label(at, end, limit)
+                    if status == _BROKEN:
+                        return at, _BROKEN
+                continue
+            at += 1
+        else:
+            at, status, _ = _scalar(at, end, limit, _ANYTHING)
+            if status == _BROKEN:
+                return at, _BROKEN
+        # Step 2: a value is done; close what it was the last of.
+        while depth > 0:
+            at = _skip(at, end)
+            if at >= end or _byte(at) != (_CLOSE if objects & 1 else _CLOSE_BRACKET):
+                break
+            depth, objects, at = depth - 1, objects >> 1, at + 1
+        if depth == 0:
+            return at, _FITS
+        # Step 3: a comma makes the next value due.
+        if at >= end or _byte(at) != _COMMA:
+            return at, _BROKEN
+        at = _skip(at + 1, end)
+        if objects & 1:
+            at, status = _label(at, end, limit)
+            if status == _BROKEN:
+                return at, _BROKEN
+
+
+@_inner
+def _value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int]:
+    if at >= end:
+        return end, _BROKEN, 0
+    first = _byte(at)
+    if first != _OPEN and first != _BRACKET:
+        return _scalar(at, end, limit, kind)
+    tail, status = _nested(at, end, limit)
+    return tail, _MISFIT if status == _FITS and not _takes_any(kind) else status, 0
 
 
 # --- the event
 
 
 @_inner
-def _is_name(at: int, end: int, limit: int, table: NDArray[np.int64], field: int) -> bool:
-    """Say whether this field's name, with its closing quote, stands here."""
-    tail = at + table[field, _LENGTH]
+def _is_name(at: int, end: int, limit: int, table: NDArray[np.int64], node: int) -> bool:
+    """Say whether this node's name, with its closing quote, stands here."""
+    tail = at + table[node, _LENGTH]
     if tail > end:
         return False
     column = _NAME
     while at < tail:
-        if _word(at, limit) & table[field, column + 1] != table[field, column]:
+        if _word(at, limit) & table[node, column + 1] != table[node, column]:
             return False
         at += 8
         column += 2
@@ -524,23 +565,26 @@ def _is_name(at: int, end: int, limit: int, table: NDArray[np.int64], field: int
 
 
 @_inner
-def _find(at: int, end: int, limit: int, table: NDArray[np.int64]) -> int:
-    """Give the field of this name, or the row for an unknown one."""
+def _find(at: int, end: int, limit: int, parent: int, table: NDArray[np.int64]) -> int:
+    """Give the node of this name in an object, or the row for an unknown one."""
     unknown: int = table.shape[0] - 1
-    for field in range(unknown):
-        if _is_name(at, end, limit, table, field):
-            return field
+    for node in range(unknown):
+        if table[node, _PARENT] == parent and _is_name(at, end, limit, table, node):
+            return node
     return unknown
 
 
 @_inner
 def _name(
-    at: int, end: int, limit: int, previous: int, table: NDArray[np.int64]
+    at: int, end: int, limit: int, parent: int, previous: int, table: NDArray[np.int64]
 ) -> tuple[int, int]:
-    """Read a member's name: gives the next position, or the first wrong one, and the field."""
+    """Read a member's name: gives the next position, or the first wrong one, and the node.
+
+    `previous` is the node before it in the same object, or -1.
+    """
     if at >= end or _byte(at) != _QUOTE:
         return at, _BROKEN_NAME
-    guess = table[previous, _FOLLOWER]
+    guess = table[parent, _FIRST] if previous < 0 else table[previous, _FOLLOWER]
     if _is_name(at + 1, end, limit, table, guess):
         return at + 1 + table[guess, _LENGTH], guess
     close, status = _string(at + 1, end, limit)
@@ -548,21 +592,24 @@ def _name(
         return close, _BROKEN_NAME
     if status == _ESCAPED:
         return close, _ESCAPED_NAME
-    field = _find(at + 1, close + 1, limit, table)
-    if field < table.shape[0] - 1:
-        table[previous, _FOLLOWER] = field
-    return close + 1, field
+    node = _find(at + 1, close + 1, limit, parent, table)
+    if node < table.shape[0] - 1:
+        if previous < 0:
+            table[parent, _FIRST] = node
+        else:
+            table[previous, _FOLLOWER] = node
+    return close + 1, node
 
 
 @_inner
-def _offence(verdict: int, kind: int, required: int, is_key: bool) -> int:
+def _offence(verdict: int, kind: int, need: int) -> int:
     """Name what is wrong with a member that was read whole, if anything is."""
     if kind == _ANYTHING:
         return _UNKNOWN_FIELD
     if verdict == _MISFIT:
         return _WRONG_TYPE
-    if verdict == _NULL and required:
-        return _NULL_KEY if is_key else _NULL_FIELD
+    if verdict == _NULL and need:
+        return _NULL_KEY if need == _IS_KEY else _NULL_FIELD
     return _GOOD
 
 
@@ -576,15 +623,32 @@ def _keep_part(at: int, tail: int, number: int, base: int, parts: NDArray[np.int
 
 
 @_inner
-def _missing(row: int, key_parts: int, table: NDArray[np.int64]) -> tuple[int, int]:
-    for field in range(table.shape[0] - 1):
-        if table[field, _SEEN] != row and table[field, _REQUIRED]:
-            return _MISSING_KEY if field < key_parts else _MISSING_FIELD, field
-    return _GOOD, -1
+def _missing(parent: int, known: int, table: NDArray[np.int64]) -> int:
+    """Give the first field, in the order of rank, that an object or one before it lacks."""
+    stamp = table[parent, _STAMP]
+    for node in range(table.shape[0] - 1):
+        if (
+            table[node, _SEEN] != stamp
+            and table[node, _NEED]
+            and table[node, _PARENT] == parent
+            and table[node, _REPORTED] < known
+        ):
+            known = table[node, _REPORTED]
+    return known
+
+
+@_inner
+def _enter(node: int, stamp: int, at: int, end: int, table: NDArray[np.int64]) -> tuple[int, bool]:
+    """Go on behind an object's opening brace; an empty one is closed at once."""
+    table[node, _STAMP] = stamp
+    at = _skip(at, end)
+    closed = at < end and _byte(at) == _CLOSE
+    return at + closed, closed
 
 
 @_inner
 def _event(
+    stamp: int,
     row: int,
     at: int,
     end: int,
@@ -594,60 +658,74 @@ def _event(
     table: NDArray[np.int64],
     keys: NDArray[np.int64],
     parts: NDArray[np.int64],
-) -> tuple[int, int, int, int]:
-    """Read an event from behind its opening brace.
+) -> tuple[int, int, int, int, int]:
+    """Read an event from behind its opening brace; the stamp is the last one used.
 
-    Gives the reason, the offending field, the offence's position (0 for nowhere) and the position
-    behind the closing brace.
+    Gives the reason, the offending node, the offence's position (0 for nowhere), the position
+    behind the closing brace and the last stamp used.
     """
     reason, culprit, place = _GOOD, -1, 0
-    unknown = table.shape[0] - 1
-    previous = unknown
-    at = _skip(at, end)
-    more = at >= end or _byte(at) != _CLOSE
-    if not more:
-        at += 1
-    while more:
-        name_at = at
-        at, field = _name(at, end, limit, previous, table)
-        if field == _BROKEN_NAME:
-            return _INVALID_JSON, -1, at, 0
-        if field == _ESCAPED_NAME:
-            return UNDECIDED, -1, 0, 0
-        at = _skip(at, end)
-        if at >= end or _byte(at) != _COLON:
-            return _INVALID_JSON, -1, at, 0
-        value_at = _skip(at + 1, end)
-        kind = table[field, _KIND]
-        at, verdict, number = _value(value_at, end, limit, kind)
-        if verdict == _BROKEN:
-            return _INVALID_JSON, -1, at, 0
-        if verdict == _UNSURE:
-            return UNDECIDED, -1, 0, 0
-        offence = _offence(verdict, kind, table[field, _REQUIRED], field < key_parts)
-        if offence == _GOOD:
-            if field < key_parts:
-                if parts.size == 0:
-                    keys[row] = number
-                else:
-                    _keep_part(value_at, at, number, base, parts[row, 2 * field :])
-        elif reason == _GOOD:
-            reason = offence
-            culprit, place = (field, value_at) if field < unknown else (-1, name_at)
-        table[field, _SEEN] = row
-        previous = field
+    root = table.shape[0] - 1
+    missing = root
+    parent, previous = root, -1
+    stamp += 1
+    at, closed = _enter(root, stamp, at, end, table)
+    while True:
+        if closed:
+            missing = _missing(parent, missing, table)
+            if parent == root:
+                break
+            previous, parent = parent, table[parent, _PARENT]
+        else:
+            name_at = at
+            at, node = _name(at, end, limit, parent, previous, table)
+            if node == _BROKEN_NAME:
+                return _INVALID_JSON, -1, at, 0, stamp
+            if node == _ESCAPED_NAME:
+                return UNDECIDED, -1, 0, 0, stamp
+            at = _skip(at, end)
+            if at >= end or _byte(at) != _COLON:
+                return _INVALID_JSON, -1, at, 0, stamp
+            value_at = _skip(at + 1, end)
+            kind = table[node, _KIND]
+            if kind == _OBJECT and value_at < end and _byte(value_at) == _OPEN:
+                table[node, _SEEN] = table[parent, _STAMP]
+                stamp += 1
+                parent, previous = node, -1
+                at, closed = _enter(node, stamp, value_at + 1, end, table)
+                continue
+            at, verdict, number = _value(value_at, end, limit, kind)
+            if verdict == _BROKEN:
+                return _INVALID_JSON, -1, at, 0, stamp
+            if verdict == _UNSURE:
+                return UNDECIDED, -1, 0, 0, stamp
+            offence = _offence(verdict, kind, table[node, _NEED])
+            if offence == _GOOD:
+                if node < key_parts:
+                    if parts.size == 0:
+                        keys[row] = number
+                    else:
+                        _keep_part(value_at, at, number, base, parts[row, 2 * node :])
+            elif reason == _GOOD:
+                reason = offence
+                culprit, place = (node, value_at) if node < root else (-1, name_at)
+            previous = -1
+            if node < root:
+                table[node, _SEEN] = table[parent, _STAMP]
+                previous = node
         at = _skip(at, end)
         if at >= end or (_byte(at) != _COMMA and _byte(at) != _CLOSE):
-            return _INVALID_JSON, -1, at, 0
-        more = _byte(at) == _COMMA
+            return _INVALID_JSON, -1, at, 0, stamp
+        closed = _byte(at) == _CLOSE
         at += 1
-        if more:
+        if not closed:
             at = _skip(at, end)
     if _skip(at, end) != end:
-        return _INVALID_JSON, -1, _skip(at, end), 0
-    if reason == _GOOD:
-        reason, culprit = _missing(row, key_parts, table)
-    return reason, culprit, place, at
+        return _INVALID_JSON, -1, _skip(at, end), 0, stamp
+    if reason == _GOOD and missing < root:
+        reason = _MISSING_KEY if missing < key_parts else _MISSING_FIELD
+        culprit = missing
+    return reason, culprit, place, at, stamp
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -667,6 +745,7 @@ def decode_events(
     whole span, whitespace included, and has no key.
     """
     reasons, fields, offsets, starts, ends, keys, parts = out
+    stamp = 0
     for row in range(bounds.size - 1):
         start, end = base + bounds[row], base + bounds[row + 1]
         first, tail = start, end
@@ -682,8 +761,8 @@ def decode_events(
             elif _byte(first) != _OPEN:
                 reason, place = _INVALID_JSON, first
             else:
-                reason, culprit, place, tail = _event(
-                    row, first + 1, end, base, base + size, key_parts, table, keys, parts
+                reason, culprit, place, tail, stamp = _event(
+                    stamp, row, first + 1, end, base, base + size, key_parts, table, keys, parts
                 )
         if reason != _GOOD:
             first, tail = start, end

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.join.keys import SEPARATOR
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.events.schema import FieldType
+from dovetail.stream.events.schema import MOST_NESTING, FieldType, Need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dovetail.stream.events.schema import EventSchema
+    from dovetail.stream.events.schema import EventSchema, Node
 
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
@@ -52,6 +52,8 @@ _PLAIN_MEMBER = re.compile(
         *(_PLAIN_STRING, _SCALAR.pattern, _SPACE.pattern),
     )
 )
+_ANY_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[\]{}]")
 _INT = re.compile(rb"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
@@ -67,7 +69,7 @@ class Verdict(NamedTuple):
 
     reason: Reason
     field: int
-    """The offending field's rank in the schema; -1 for none."""
+    """The offending node's place in the schema; -1 for none."""
     offset: int
     """Where the offence is; -1 for nowhere."""
     start: int
@@ -112,41 +114,72 @@ def _bad(event: bytes, reason: Reason, field: int = -1, offset: int = -1) -> Ver
 def _judge(
     event: bytes, start: int, end: int, members: list[_Member], schema: EventSchema
 ) -> Verdict:
-    ranked = schema.ranked
-    values: dict[str, bytes] = {}
-    for member in members:
-        if member.name not in schema.fields:
-            return _bad(event, Reason.UNKNOWN_FIELD, offset=member.name_at)
-        reason = _offence(member, schema)
+    walk = _Walk(event, schema)
+    verdict = walk.object(members, ())
+    if verdict is not None:
+        return verdict
+    if walk.missing:
+        rank = min(walk.missing)
+        is_key = rank < len(schema.key)
+        return _bad(event, Reason.MISSING_KEY if is_key else Reason.MISSING_FIELD, rank)
+    return Verdict(Reason.GOOD, -1, -1, start, end, _key(walk.values, schema))
+
+
+class _Walk:
+    """Goes through an event's members, those of its objects where the objects stand."""
+
+    def __init__(self, event: bytes, schema: EventSchema) -> None:
+        self._event = event
+        self._schema = schema
+        self.values: dict[int, bytes] = {}
+        """By rank, the last one of each field."""
+        self.missing: set[int] = set()
+        """The ranks to report of what any occurrence of an object lacks."""
+
+    def object(self, members: list[_Member], path: tuple[str, ...]) -> Verdict | None:
+        """Give the verdict on the first member that is bad, if one is."""
+        seen = set()
+        for member in members:
+            row = self._schema.rows.get((*path, member.name))
+            if row is None:
+                return _bad(self._event, Reason.UNKNOWN_FIELD, offset=member.name_at)
+            seen.add(row)
+            verdict = self._member(member, row)
+            if verdict is not None:
+                return verdict
+        for row, node in enumerate(self._schema.nodes):
+            if node.path[:-1] == path and node.need and row not in seen:
+                self.missing.add(node.first)
+        return None
+
+    def _member(self, member: _Member, row: int) -> Verdict | None:
+        node = self._schema.nodes[row]
+        if node.field is None and member.value.startswith(b"{"):
+            inner, _ = _members_within(self._event, member.value_at)
+            return self.object(inner, node.path)
+        reason = _offence(member, node, self._schema)
         if reason is not Reason.GOOD:
-            return _bad(event, reason, ranked.index(member.name), member.value_at)
-        values[member.name] = member.value
-    for rank, name in enumerate(ranked):
-        if name not in values and not schema.fields[name].optional:
-            is_key = name in schema.key
-            return _bad(event, Reason.MISSING_KEY if is_key else Reason.MISSING_FIELD, rank)
-    return Verdict(Reason.GOOD, -1, -1, start, end, _key(values, schema))
+            return _bad(self._event, reason, row, member.value_at)
+        self.values[row] = member.value
+        return None
 
 
-def _offence(member: _Member, schema: EventSchema) -> Reason:
-    field, is_key = schema.fields[member.name], member.name in schema.key
+def _offence(member: _Member, node: Node, schema: EventSchema) -> Reason:
     if member.value == b"null":
-        if field.optional:
-            return Reason.GOOD
-        return Reason.NULL_KEY if is_key else Reason.NULL_FIELD
-    if not _FITS[field.type](member.value):
+        return (Reason.GOOD, Reason.NULL_FIELD, Reason.NULL_KEY)[node.need]
+    if node.field is None or not _FITS[node.field.type](member.value):
         return Reason.WRONG_TYPE
-    if is_key and field.type is FieldType.TEXT:
+    if node.need is Need.KEY and node.field.type is FieldType.TEXT:
         text = _decoded(member.value)
         if "\0" in text or (len(schema.key) > 1 and chr(SEPARATOR) in text):
             return Reason.INVALID_KEY
     return Reason.GOOD
 
 
-def _key(values: dict[str, bytes], schema: EventSchema) -> int | bytes:
+def _key(values: dict[int, bytes], schema: EventSchema) -> int | bytes:
     if schema.int_key:
-        return int(values[schema.key[0]])
-    parts = (values[name] for name in schema.key)
+        return int(values[0])
+    parts = (values[rank] for rank in range(len(schema.key)))
     texts = (_decoded(part) if part.startswith(b'"') else str(int(part)) for part in parts)
     return chr(SEPARATOR).join(texts).encode()
 
@@ -168,18 +201,22 @@ def _expect(event: bytes, at: int, byte: bytes) -> int:
 
 def _object(event: bytes, start: int) -> tuple[list[_Member], int]:
     """Read the event's members, and where its closing brace ends."""
-    at = _past_space(event, _expect(event, start, b"{"))
-    members: list[_Member] = []
-    if event[at : at + 1] == b"}":
-        end = at + 1
-    else:
-        for member, past in _members(event, at):
-            members.append(member)
-            end = past + 1
+    members, end = _members_within(event, start)
     rest = _past_space(event, end)
     if rest != len(event):
         raise _BrokenError(rest)
     return members, end
+
+
+def _members_within(event: bytes, start: int) -> tuple[list[_Member], int]:
+    """Read the members of the object that starts here, and where its closing brace ends."""
+    at = _past_space(event, _expect(event, start, b"{"))
+    if event[at : at + 1] == b"}":
+        return [], at + 1
+    members: list[_Member] = []
+    for member, past in _members(event, at):
+        members.append(member)
+    return members, past + 1
 
 
 def _members(event: bytes, at: int) -> Iterator[tuple[_Member, int]]:
@@ -304,6 +341,15 @@ def _is_timestamp(value: bytes) -> bool:
     return parts is not None and _is_day(parts[1])
 
 
+def _is_json(value: bytes) -> bool:
+    """Say whether a value, known to be well-formed, is nested no deeper than allowed."""
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(_ANY_STRING.sub(b"", value)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest <= MOST_NESTING
+
+
 _FITS: dict[FieldType, Callable[[bytes], bool]] = {
     FieldType.INT: _is_int,
     FieldType.FLOAT: _is_float,
@@ -312,4 +358,5 @@ _FITS: dict[FieldType, Callable[[bytes], bool]] = {
     FieldType.BOOLEAN: _is_boolean,
     FieldType.DATE: _is_date,
     FieldType.TIMESTAMP: _is_timestamp,
+    FieldType.JSON: _is_json,
 }

@@ -1,0 +1,282 @@
+"""`make bench-engine`: what each algorithm of the join engine does on this machine, in one run.
+
+R is read from disk past the page cache, each algorithm is set up by its own cost model for the
+memory, warmed up, and then measured several times, by turns with the others of its cell, so that
+whatever else the machine does meets all of them. Every answer is spliced into its output. The last
+line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.engine import data, singles
+from bench.engine.optimum import PAPER, allowed_ratio
+from bench.engine.setup import Bench, Cell, measured_factors, step_work
+from bench.engine.workers import Workers
+from dovetail.join.auto import Auto
+from dovetail.join.cost.sizing import READ_AHEAD_FROM
+from dovetail.join.engine import Engine
+from dovetail.service.allocator import keep_freed_memory
+
+if TYPE_CHECKING:
+    from bench.engine.runner import Runner, Window
+    from dovetail.join.cost.factors import Factors
+
+ORDERED = "+"
+"""Marks a run with R in the papers' order, by frequency."""
+SCANS = ("meshjoin", "ssbj")
+MODELLED = (*SCANS, "hybridjoin", "hybridjoin+")
+GRID = (
+    "meshjoin",
+    "ssbj",
+    "auto",
+    "cmeshjoin",
+    "hybridjoin",
+    "hybridjoin+",
+    "cachejoin",
+    "ssbj-index",
+    "srj",
+    "inlj",
+)
+QUICK = ("meshjoin", "ssbj", "auto", "hybridjoin", "hybridjoin+", "cachejoin", "inlj")
+
+
+_LITTLE = 0.05
+LEARNING = ("ssbj", "auto", "cmeshjoin", "cachejoin", "ssbj-index")
+"""Those whose cache takes time to settle: SSBJ's about ten cycles of R."""
+
+
+@dataclass
+class Settings:
+    rows: list[int]
+    cells: list[tuple[float, float]]
+    """The skew and the share of R that the memory is."""
+    algorithms: tuple[str, ...]
+    warm_up: float
+    """Seconds, and three times as many for those that learn."""
+    window: float
+    windows: int
+
+    @classmethod
+    def full(cls) -> Settings:
+        skews, shares = (0.0, 0.25, 0.5, 0.75, 1.0), (0.01, 0.02, 0.05, 0.1)
+        cells = [(skew, share) for share in shares for skew in skews]
+        return cls([1_000_000, 5_000_000, 20_000_000], cells, GRID, 4.0, 0.8, 7)
+
+    @classmethod
+    def quick(cls) -> Settings:
+        cells = [(0.0, 0.01), (0.5, 0.01), (1.0, 0.01), (0.0, 0.1), (1.0, 0.1)]
+        return cls([5_000_000], cells, QUICK, 2.0, 0.4, 7)
+
+
+@dataclass
+class Measured:
+    """One algorithm in one cell."""
+
+    runner: Runner
+    windows: list[Window] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return median(window.rate for window in self.windows)
+
+    @property
+    def spread(self) -> float:
+        rates = [window.rate for window in self.windows]
+        return (max(rates) - min(rates)) / self.rate
+
+    def over(self, other: Measured) -> float:
+        """The ratio of rates, window by window, so that both met the same machine."""
+        pairs = zip(self.windows, other.windows, strict=True)
+        return median(ours.rate / theirs.rate for ours, theirs in pairs)
+
+    @property
+    def held(self) -> int:
+        join = self.runner.join
+        engine = join.engine if isinstance(join, Auto) else join
+        assert isinstance(engine, Engine)
+        return engine.held.used + engine.disk_buffer
+
+
+def run_cell(cell: Cell, factors: Factors, settings: Settings) -> tuple[Bench, dict[str, Measured]]:
+    bench = Bench.of(cell, factors)
+    found = {}
+    for name in settings.algorithms:
+        plain = name.removesuffix(ORDERED)
+        runner = bench.runner(plain, ordered=name != plain)
+        runner.run(settings.warm_up * (3 if name in LEARNING else 1))
+        found[name] = Measured(runner)
+    for _ in range(settings.windows):
+        for measured in found.values():
+            measured.windows.append(measured.runner.run(settings.window))
+    for measured in found.values():
+        measured.runner.close()
+    return bench, found
+
+
+def report_cell(bench: Bench, found: dict[str, Measured]) -> list[Errors]:
+    """Print a cell's table; return how far off the predicted c_loops were."""
+    print(f"\n{bench.cell}, {bench.cell.memory / 1e6:.1f} MB")
+    print("  algorithm      events/s  spread      held    hits  µs/step  predicted, refined")
+    errors = []
+    for name, measured in found.items():
+        last = measured.windows[-1]
+        step = median(window.step for window in measured.windows)
+        shown = ""
+        if name in MODELLED:
+            error = errors_of(name, bench, measured)
+            errors.append(error)
+            shown = f"{error.offline:+.0%}, {error.online:+.0%}"
+        if isinstance(measured.runner.join, Auto):
+            shown = " ► ".join(choice.algorithm for choice in measured.runner.join.choices)
+        print(
+            f"  {name:12} {measured.rate:10,.0f} {measured.spread:7.0%} "
+            f"{measured.held / 1e6:6.1f} MB {last.hits / max(1, last.events):7.1%} "
+            f"{step * 1e6:8,.0f}  {shown}"
+        )
+    return errors
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far a predicted c_loop is from the measured one, as a share of it; medians."""
+
+    offline: float
+    """By the factors that were measured before any cell."""
+    online: float
+    """By factors that were refined by the windows before."""
+
+
+def errors_of(name: str, bench: Bench, measured: Measured) -> Errors:
+    """c_loop by the model's equation, for what a step read and let in."""
+    factors = replace(bench.factors, read_ahead=reads_ahead(name, measured))
+    offline, online = [], []
+    refined = factors
+    for window in measured.windows:
+        work = step_work(window)
+        offline.append(factors.cost(work) / window.seconds - 1)
+        online.append(refined.cost(work) / window.seconds - 1)
+        refined = refined.refined(work, window.seconds, 1.0)
+    return Errors(median(offline), median(online[1:]))
+
+
+def reads_ahead(name: str, measured: Measured) -> bool:
+    return name in SCANS and measured.runner.join.disk_buffer >= READ_AHEAD_FROM
+
+
+def bound_by_reading(bench: Bench, measured: Measured) -> bool:
+    """Whether a step's read takes far longer than all else that it does."""
+    work = step_work(measured.windows[-1])
+    return bench.factors.reading(work) > 2 * bench.factors.joining(work)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller grid, in five minutes")
+    keep_freed_memory()
+    parser.add_argument("--keep", action="store_true", help="keep R's files for the next run")
+    args = parser.parse_args()
+    settings = Settings.quick() if args.quick else Settings.full()
+    try:
+        print(json.dumps(measure(settings)))
+    finally:
+        if not args.keep:
+            data.clear()
+
+
+def measure(settings: Settings) -> dict[str, float]:
+    figures: dict[str, float] = {"cache_hits_per_s": singles.cache_hits(5 * settings.window)}
+    print(f"hits alone, one thread, spliced: {figures['cache_hits_per_s']:,.0f} events/s")
+    ratios = Ratios()
+    errors: list[Errors] = []
+    for rows in settings.rows:
+        print(f"\nR of {rows:,} rows: writing it, measuring the cost factors")
+        factors = measured_factors(rows)
+        print("  " + "  ".join(f"{name} {value}" for name, value in shown(factors).items()))
+        for skew, share in settings.cells:
+            bench, found = run_cell(Cell(rows, skew, share), factors, settings)
+            errors += report_cell(bench, found)
+            compare(bench, found, ratios)
+            if skew == 1.0 and share in {0.01, 0.1}:
+                compare_nodes(bench, settings, ratios)
+    srj, single = singles.batched_over_single(1_000_000, 5 * settings.window)
+    print(f"\nPostgreSQL: srj {srj:,.0f} events/s, tuple by tuple {single:,.0f}")
+    ratios.note("srj_over_tuple", srj / single)
+    figures |= ratios.least()
+    figures["cloop_error_max"] = max(abs(error.online) for error in errors)
+    figures["cloop_error_offline_max"] = max(abs(error.offline) for error in errors)
+    return {name: round(value, 3) for name, value in figures.items()}
+
+
+class Ratios:
+    """The ratios of all cells by the figure that they count for."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, list[float]] = {}
+
+    def note(self, figure: str, ratio: float) -> None:
+        self._noted.setdefault(figure, []).append(ratio)
+
+    def least(self) -> dict[str, float]:
+        return {figure: min(noted) for figure, noted in self._noted.items()}
+
+
+def compare(bench: Bench, found: dict[str, Measured], ratios: Ratios) -> None:
+    """Note the ratios that a cell contributes to the figures."""
+    cell, mesh = bench.cell, found["meshjoin"]
+    over = found["ssbj"].over(mesh)
+    if cell.skew == 1.0:
+        allowed = allowed_ratio(cell.rows, cell.skew, cell.memory)
+        paper = allowed_ratio(cell.rows, cell.skew, cell.memory, PAPER)
+        reading = bound_by_reading(bench, mesh) and bound_by_reading(bench, found["ssbj"])
+        print(
+            f"  ssbj over meshjoin {over:.2f}; theorem 1 allows {allowed:.2f} here ({paper:.2f} by "
+            f"the paper's account); {'reading' if reading else 'the processor'} is what bounds"
+        )
+        ratios.note("ssbj_over_meshjoin_skew1", over)
+        if reading:
+            ratios.note("ssbj_over_optimum", over / allowed)
+        else:
+            ratios.note("ssbj_over_optimum_processor_bound", over / allowed)
+    if cell.skew == 0.0:
+        ratios.note("ssbj_over_meshjoin_skew0", over)
+    if cell.skew > 0.2:
+        ratios.note("hybrid_over_meshjoin_min", found["hybridjoin+"].over(mesh))
+        ratios.note("hybrid_random_over_meshjoin_min", found["hybridjoin"].over(mesh))
+    ratios.note("meshjoin_over_inlj", mesh.over(found["inlj"]))
+    fixed = {name for name in found if name != "auto" and ORDERED not in name}
+    best = max((found[name] for name in fixed), key=lambda measured: measured.rate)
+    ratios.note("auto_over_best_min", found["auto"].over(best))
+
+
+def compare_nodes(bench: Bench, settings: Settings, ratios: Ratios) -> None:
+    """PCSRJ on two workers against CACHEJOIN on one, by turns."""
+    runner = bench.runner("cachejoin", ordered=False)
+    runner.run(settings.warm_up)
+    with Workers(bench) as workers:
+        workers.run(settings.warm_up)
+        rounds = [
+            (workers.run(settings.window), runner.run(settings.window).rate)
+            for _ in range(settings.windows)
+        ]
+    runner.close()
+    both, one = (median(column) for column in zip(*rounds, strict=True))
+    print(f"  pcsrj on two workers {both:,.0f} events/s, cachejoin {one:,.0f}")
+    over = median(ours / theirs for ours, theirs in rounds)
+    # In the smaller memory both wait for the one disk, which two workers do not make faster.
+    figure = "pcsrj2_over_cachejoin"
+    ratios.note(figure if bench.cell.share > _LITTLE else f"{figure}_disk_bound", over)
+
+
+def shown(factors: Factors) -> dict[str, str]:
+    names = ("seek", "page", "step", "match", "append", "evict", "probe", "output")
+    return {name: f"{getattr(factors, name) * 1e9:,.0f} ns" for name in names}
+
+
+if __name__ == "__main__":
+    main()
