@@ -66,7 +66,7 @@ class Settings:
     def full(cls) -> Settings:
         skews, shares = (0.0, 0.25, 0.5, 0.75, 1.0), (0.01, 0.02, 0.05, 0.1)
         cells = [(skew, share) for share in shares for skew in skews]
-        return cls([1_000_000, 5_000_000, 20_000_000], cells, GRID, 4.0, 0.8, 7)
+        return cls([1_000_000, 5_000_000, 20_000_000], cells, GRID, 2.0, 0.5, 5)
 
     @classmethod
     def quick(cls) -> Settings:
@@ -179,9 +179,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller grid, in five minutes")
     keep_freed_memory()
+    parser.add_argument("--rows", type=int, action="append", help="R of so many rows only")
     parser.add_argument("--keep", action="store_true", help="keep R's files for the next run")
     args = parser.parse_args()
     settings = Settings.quick() if args.quick else Settings.full()
+    if args.rows:
+        settings.rows = args.rows
     try:
         print(json.dumps(measure(settings)))
     finally:

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard, cast
@@ -22,7 +23,8 @@ from dovetail.api.pieces import ArrowTable, ParquetFile
 from dovetail.api.stream import Stream
 from dovetail.errors import ConfigError
 from dovetail.join import phase
-from dovetail.join.algorithms import Parameters, algorithm_named
+from dovetail.join.algorithms import AUTO, Parameters, algorithm_named
+from dovetail.join.auto import Auto
 from dovetail.join.columns import Column
 from dovetail.join.engine import Engine
 from dovetail.join.entry import MasterRows
@@ -87,6 +89,8 @@ class _Chosen:
     names: list[str]
     """What the columns are called in the output."""
     open: Callable[[], Relation]
+    by_key: bool = True
+    """Whether partitions and keys can be asked for, where the algorithm may choose."""
 
     @classmethod
     def of(
@@ -101,7 +105,8 @@ class _Chosen:
         source.fields(list(added))
         source.require(key, _request_of(algorithm))
         opened = partial(source.open, key, list(added), unique)
-        return cls(source.fields(key), list(added.values()), opened)
+        by_key = _can(source, key, Partition) and _can(source, key, Keys)
+        return cls(source.fields(key), list(added.values()), opened, by_key=by_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +142,14 @@ class _Driver:
         self._stream = Stream(
             plan.kind, plan.on, chosen.key, relation.codec, chosen.names, ordered=ordered
         )
-        engine = Engine(plan.algorithm, relation.facts, plan.memory, distance=plan.distance)
+        facts = replace(relation.facts, by_key=chosen.by_key)
+        engine: Engine | Auto
+        if plan.algorithm == AUTO:
+            engine = Auto(facts, plan.memory, time.perf_counter, distance=plan.distance)
+        else:
+            engine = Engine(plan.algorithm, facts, plan.memory, distance=plan.distance)
         self._most = engine.disk_buffer
-        self._engine: Engine | InOrder = InOrder(engine) if plan.in_order else engine
+        self._engine: Engine | Auto | InOrder = InOrder(engine) if plan.in_order else engine
 
     def offer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         events, answers = self._stream.events(batch)
@@ -176,11 +186,21 @@ class _Driver:
 
 
 def _request_of(algorithm: str) -> type[Request]:
-    """What an algorithm asks for."""
+    """What an algorithm asks for; auto begins with pages."""
+    if algorithm == AUTO:
+        return Pages
     made = algorithm_named(algorithm).phase(Parameters(), phase.Relation(), 1 << 20)
     if isinstance(made, Scan):
         return Pages
     return Partition if isinstance(made, Index) else Keys
+
+
+def _can(source: Source, key: list[str], request: type[Request]) -> bool:
+    try:
+        source.require(key, request)
+    except ConfigError:
+        return False
+    return True
 
 
 def _is_open(relation: object) -> TypeGuard[Relation]:

@@ -12,6 +12,8 @@
 | ssbj       | inequality   | scan                                      | ssbj §3            |
 | ssbj-index | inequality   | index                                     | ssbj §5            |
 | srj        | lru          | lookup, batched                           | srj §2             |
+
+`auto` is none of them: it runs whichever its cost model ranks first (auto.py).
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ class Algorithm:
     policy: Callable[[Parameters], CachePolicy]
     phase: Callable[[Parameters, Relation, int], DiskPhase]
     """Takes the size of the disk buffer in bytes as well."""
+
+
+AUTO = "auto"
 
 
 def _none(_: Parameters) -> CachePolicy:
@@ -119,4 +124,8 @@ def algorithm_named(name: str) -> Algorithm:
         return ALGORITHMS[name]
     except KeyError:
         known = ", ".join(ALGORITHMS)
+        if name == AUTO:
+            raise ConfigError(
+                f"auto is not one algorithm: make an Auto, or choose {known}"
+            ) from None
         raise ConfigError(f"there is no join algorithm {name!r}: choose one of {known}") from None

@@ -28,16 +28,17 @@ from typing import TYPE_CHECKING
 from dovetail.join.algorithms import Parameters
 from dovetail.join.cost.factors import TYPICAL, Factors, Work
 from dovetail.join.cost.footprint import engine_workload, entry_footprint
+from dovetail.join.cost.plan import Parts, Plan
 from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
 from dovetail.join.engine import Engine
 from dovetail.join.pending import UNBOUNDED
+from dovetail.join.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.join.cost.plan import Plan
     from dovetail.join.cost.workload import Workload
     from dovetail.join.engine import Figures, Offered
     from dovetail.join.entry import Entries
@@ -50,7 +51,7 @@ ADVANTAGE = 1.1
 """How much better another algorithm must promise to be."""
 SETTLING, MEASURED = 2, 2
 """Turns of the pending events that a stretch waits, and measures."""
-_SAMPLE_SHARE = 32
+_SAMPLE_SHARE = 64
 _LARGEST_SAMPLE = 1 << 16
 _GUESSED_SKEW = 0.5
 PATIENCE = 16
@@ -59,15 +60,21 @@ _HEADROOM = 1.25
 """A rate is planned with so much to spare."""
 _KEPT_CHOICES = 100
 _CHANGE = 0.3
-"""A rate that moves by more is looked into at once."""
-_LONGEST_REST = 63
-"""Stretches that pass without a look while nothing changes."""
+"""A rate that falls by more, and stays so, is looked into at once."""
+_NO_ACCIDENT = 2
+_RESTING = 50
+"""So many times as long as the models took they are not asked again."""
 _LESSON = 16
 """Steps that are learnt from at once."""
 _WEIGHT = 0.3
 """Of a lesson against all before it."""
 _SHIFT = 0.15
 """A skew that moves by more makes what other algorithms once showed worthless."""
+
+
+_NO_PLAN = Plan(
+    1.0, Parts(), 1, 1, 0.0, "so little memory, or so high a rate, is beyond the models"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ class Auto:
         self._relation = relation
         self._row_bytes = row_bytes
         self._event_bytes = event_bytes
-        self._distance = distance
+        self.distance = distance
         self._patience = patience
         self._candidates = BY_KEY if relation.by_key else SCANNING
         self._sample = KeySample(min(_LARGEST_SAMPLE, max(64, memory // _SAMPLE_SHARE // 8)))
@@ -140,8 +147,10 @@ class Auto:
         self._memory = memory - self._sample.nbytes
         self._rows_seen = self._row_bytes_seen = 0
         self._rate, self._saturated = 0.0, True
-        self._resting = self._rests = 0
-        first, plan = next(iter(self._plans(saturated=True, rate=0.0).items()))
+        self._behind = 0
+        self._asked_models = self._models_took = 0.0
+        self._plans = self._planned()
+        first, plan = next(iter(self._plans.items()))
         disk_buffer = self._disk_buffer(plan)
         self.engine = Engine(
             first,
@@ -247,18 +256,17 @@ class Auto:
             self._consider(stretch.accepted / stretch.seconds, saturated=stretch.refused)
 
     def _consider(self, rate: float, *, saturated: bool) -> None:
-        """Choose anew, but ever more rarely while nothing changes: the models take their time."""
-        usual = abs(rate - self._rate) < _CHANGE * self._rate and saturated == self._saturated
-        if usual and self._rests < self._resting:
-            self._rests += 1
-            return
-        if rate < (1 - _CHANGE) * self._rate:
+        """Judge a stretch; two that fall far behind the ones before are no accident."""
+        self._behind = self._behind + 1 if rate < (1 - _CHANGE) * self._rate else 0
+        changed = self._behind == _NO_ACCIDENT or saturated != self._saturated
+        if self._behind == _NO_ACCIDENT:
             self._forget()
-        self._resting = min(_LONGEST_REST, 2 * self._resting + 1) if usual else 0
-        self._rests = 0
-        self._rate, self._saturated = rate, saturated
-        if self._choose(rate, saturated=saturated):
-            self._resting = 0
+        self._rate = (self._rate + rate) / 2 if self._rate and not changed else rate
+        self._saturated = saturated
+        # The models take their time: a fiftieth of all, at most, unless something has changed.
+        if changed or self._clock() - self._asked_models >= _RESTING * self._models_took:
+            self._ask_models()
+        if self._choose():
             self._rate = 0.0
             self._stretch = _Stretch()
 
@@ -269,46 +277,55 @@ class Auto:
         first = {name: getattr(self._first_factors, name) for name in unused}
         self.factors = replace(self.factors, **first)
 
-    def _choose(self, rate: float, *, saturated: bool) -> bool:
-        """Ask the models; tell whether another algorithm has taken over."""
+    def _ask_models(self) -> None:
+        """Draw up the workload as it is now, and every candidate's plan for it."""
+        began = self._clock()
         self._row_bytes = self._row_bytes_seen / max(1, self._rows_seen) or self._row_bytes
         skew = self._sample.skew(self._keys())
         if abs(skew - self._skew) > _SHIFT:
             self._corrections.clear()
         self._skew = skew
-        plans = self._plans(saturated=saturated, rate=rate)
+        self._plans = self._planned()
+        self._asked_models = self._clock()
+        self._models_took = self._asked_models - began
+
+    def _choose(self) -> bool:
+        """Compare the plans; tell whether another algorithm has taken over."""
         current = self.choice.algorithm
-        if saturated and current in plans:
-            self._corrections[current] = rate / plans[current].rate
-        ranked = self._ranked(plans, saturated=saturated)
-        best, plan = ranked[0]
-        if best == current or not self._worth(plan, plans.get(current), rate, saturated=saturated):
+        plan = self._plans.get(current)
+        if plan and self._saturated:
+            self._corrections[current] = self._rate / plan.rate
+        best, promised = self._ranked()[0]
+        if best == current or not self._worth(promised, plan):
+            if plan and isinstance(self.engine.phase, Scan):
+                self.engine.phase.tune(self._parameters(plan, self.disk_buffer).pages)
             return False
-        was = f"{current} reached {rate:,.0f} events/s; "
-        self.engine.switch(best, self._parameters(plan, self.engine.disk_buffer))
-        self._note(best, plan, was)
+        was = f"{current} reached {self._rate:,.0f} events/s; "
+        self.engine.switch(best, self._parameters(promised, self.disk_buffer))
+        self._note(best, promised, was)
         return True
 
-    def _worth(self, plan: Plan, current: Plan | None, rate: float, *, saturated: bool) -> bool:
-        if saturated:
-            return plan.rate > ADVANTAGE * rate
-        return current is None or plan.memory * ADVANTAGE < current.memory
+    def _worth(self, promised: Plan, current: Plan | None) -> bool:
+        if self._saturated:
+            return promised.rate > ADVANTAGE * self._rate
+        return current is None or promised.memory * ADVANTAGE < current.memory
 
-    def _plans(self, *, saturated: bool, rate: float) -> dict[str, Plan]:
+    def _planned(self) -> dict[str, Plan]:
         """What each candidate's model says, the best first."""
         workload = self._workload()
-        if saturated:
+        if self._saturated:
             memory = self._allowed(workload)
             found = rate_for(workload, self.factors, memory, self._candidates)
         else:
-            found = memory_for(workload, self.factors, rate * _HEADROOM, self._candidates)
-        return {answer.algorithm: answer.plan for answer in found if answer.plan}
+            found = memory_for(workload, self.factors, self._rate * _HEADROOM, self._candidates)
+        plans = {answer.algorithm: answer.plan for answer in found if answer.plan}
+        return plans or {self._candidates[0]: _NO_PLAN}
 
-    def _ranked(self, plans: dict[str, Plan], *, saturated: bool) -> list[tuple[str, Plan]]:
+    def _ranked(self) -> list[tuple[str, Plan]]:
         """The plans as corrected, the best first; the least memory needs no correction."""
-        if not saturated:
-            return list(plans.items())
-        corrected = [(name, self._corrected(name, plan)) for name, plan in plans.items()]
+        if not self._saturated:
+            return list(self._plans.items())
+        corrected = [(name, self._corrected(name, plan)) for name, plan in self._plans.items()]
         return sorted(corrected, key=lambda named: -named[1].rate)
 
     def _corrected(self, name: str, plan: Plan) -> Plan:
@@ -318,9 +335,10 @@ class Auto:
 
     def _allowed(self, workload: Workload) -> float:
         """The memory that an order constraint lets a join make use of."""
-        if self._distance == UNBOUNDED:
+        if self.distance == UNBOUNDED:
             return self._memory
-        return min(self._memory, self._distance * workload.pending_event_bytes)
+        least = 4 * workload.buffer_bytes
+        return min(self._memory, least + self.distance * workload.pending_event_bytes)
 
     def _workload(self) -> Workload:
         return engine_workload(

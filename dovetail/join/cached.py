@@ -111,9 +111,14 @@ class CachedEntries:
         """Copy the entries of these records together; return where each record's starts."""
         return _gather(self._pool, owners)
 
-    def blocks_of(self, entries: Entries) -> Ints:
-        """What each entry would take."""
-        return _blocks_of(entries.data, entries.bounds)
+    def smaller(
+        self, entries: Entries, share: float, pending: Ints, factor: float
+    ) -> tuple[Ints, int]:
+        """Which entries, times the factor, take less than this share of their pending blocks.
+
+        Those of all together come with it.
+        """
+        return _smaller(entries.data, entries.bounds, share, pending, factor)
 
     def keep(self, entries: Entries, chosen: Ints, limit: int, eviction: Eviction) -> Kept:
         """Add the chosen entries; the cache never takes more than `limit` blocks.
@@ -179,11 +184,17 @@ def _takes(data: Bytes, start: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _blocks_of(data: Bytes, bounds: Ints) -> Ints:
-    blocks = np.empty(len(bounds) - 1, np.int64)
-    for i in range(len(blocks)):
-        blocks[i] = _takes(data, bounds[i], bounds[i + 1])
-    return blocks
+def _smaller(
+    data: Bytes, bounds: Ints, share: float, pending: Ints, factor: float
+) -> tuple[Ints, int]:
+    chosen = np.empty(len(pending), np.int64)
+    count = 0
+    total = 0
+    for i in range(len(pending)):
+        total += pending[i]
+        chosen[count] = i
+        count += share * pending[i] > factor * _takes(data, bounds[i], bounds[i + 1])
+    return chosen[:count], total
 
 
 @inner

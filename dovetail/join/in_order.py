@@ -24,6 +24,7 @@ from dovetail.join.exchange import NO_ANSWERS, Answers
 from dovetail.join.pending import UNBOUNDED
 
 if TYPE_CHECKING:
+    from dovetail.join.auto import Auto
     from dovetail.join.columns import Flags, Ints
     from dovetail.join.engine import Engine
     from dovetail.join.exchange import Events, Read, Request
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class InOrder:
     """Drives an engine that has a bounded distance; used as the engine itself would be."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine | Auto) -> None:
         if engine.distance == UNBOUNDED:
             raise ConfigError(
                 "answers can be put in order only within a distance: set it for the engine"

@@ -168,10 +168,11 @@ class Inequality(_Bounded):
         self._blocks_an_event = 2.0
 
     def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
-        blocks = left.blocks.sum() / left.counts.sum()
-        self._blocks_an_event += _WEIGHT * (blocks - self._blocks_an_event)
-        saves = AT_A_TIME * left.blocks > self._factor * cached.blocks_of(entries)
-        self._keep(cached, entries, np.flatnonzero(saves))
+        chosen, blocks = cached.smaller(entries, AT_A_TIME, left.blocks, self._factor)
+        an_event = blocks / len(left.ids)
+        self._blocks_an_event += _WEIGHT * (an_event - self._blocks_an_event)
+        if len(chosen):
+            self._keep(cached, entries, chosen)
         if cycle > self._reviewed:
             self.figures.evicted += cached.review(
                 cycle - self._reviewed,

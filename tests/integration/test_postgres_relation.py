@@ -14,7 +14,7 @@ import pytest
 
 from dovetail.api import Postgres, join
 from dovetail.errors import ConfigError, MasterDataError, Unavailable
-from dovetail.join.algorithms import ALGORITHMS
+from dovetail.join.algorithms import ALGORITHMS, AUTO
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.exchange import Keys, Pages, Partition
 from dovetail.join.keys import hash_text_many
@@ -86,7 +86,7 @@ def test_every_algorithm_and_join_kind_gives_what_sql_gives(sort, database, conn
     same = " AND ".join(f"s.{name} = r.{name}" for name in names)
     for how, query in SQL.items():
         expected = sorted(connection.execute(query.format(same=same)).fetchall(), key=repr)
-        for algorithm in ALGORITHMS:
+        for algorithm in [*ALGORITHMS, AUTO]:
             for memory in (150_000, "8MiB"):
                 joined = join(
                     stream,

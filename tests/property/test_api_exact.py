@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.api import join
-from dovetail.join.algorithms import ALGORITHMS
+from dovetail.join.algorithms import ALGORITHMS, AUTO
 
 MODEST = settings(
     max_examples=15,
@@ -78,7 +78,7 @@ def got(batches):
     return [(row["e"], row.get("r"), row.get("v")) for row in rows]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, AUTO])
 @MODEST
 @given(
     case=cases(),

@@ -269,7 +269,11 @@ def test_a_key_is_taken_from_within_objects():
         ('{"order":{}}', "missing-key", 'key field "order.id" is missing'),
         ('{"order":{"id":1}}', "missing-field", 'field "order.shop.code" is missing'),
         ('{"order":null}', "null-key", 'key field "order" is null at byte 9'),
-        (f'{{"order":{{{SHOP},"id":null}}}}', "null-key", 'key field "order.id" is null at byte 35'),
+        (
+            f'{{"order":{{{SHOP},"id":null}}}}',
+            "null-key",
+            'key field "order.id" is null at byte 35',
+        ),
         ('{"order":{"id":1,"shop":null}}', "null-field", 'field "order.shop" is null at byte 24'),
         ('{"order":[]}', "wrong-type", 'key field "order" at byte 9: expected an object, found ['),
         (f'{{"order":{{"id":"1",{SHOP}}}}}', "wrong-type", None),

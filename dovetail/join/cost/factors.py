@@ -152,20 +152,20 @@ class Factors(_Operations):
 
 
 TYPICAL = Factors(
-    seek=65e-6,
-    page=2.2e-6,
-    step=60e-6,
-    probe=40e-9,
-    match=26e-9,
-    output=79e-9,
-    take=38e-9,
-    append=53e-9,
-    evict=17e-9,
-    compare=1e-9,
-    switch=160e-9,
+    seek=300e-6,
+    page=3.5e-6,
+    step=20e-6,
+    probe=75e-9,
+    match=15e-9,
+    output=30e-9,
+    take=1e-9,
+    append=230e-9,
+    evict=300e-9,
+    compare=5e-9,
+    switch=350e-9,
     request=300e-6,
     key=6.7e-6,
 )
-"""One virtual machine with two shared cores and a virtual SSD read past the page cache, by
-bench/cost_factors.py; a lookup's two are PostgreSQL 15's `= ANY` over a local socket. Yours
-differ: measure them, or let a running join refine these."""
+"""One virtual machine with two shared cores, R in snapshot files on a virtual SSD read past the
+page cache (`python -m bench.cost_factors`); a lookup's two are PostgreSQL's `= ANY` over a local
+socket. Yours differ: measure them, or let a running join refine these."""

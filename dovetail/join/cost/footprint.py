@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from dovetail.errors import ConfigError
 from dovetail.join.cost.factors import PAGE_BYTES
 from dovetail.join.cost.workload import Workload
 from dovetail.join.entry import HEADER
@@ -34,6 +35,9 @@ def engine_workload(
     unique: bool = False,
 ) -> Workload:
     """The figures of R and S, with what each takes in the engine."""
+    for name, size in (("row_bytes", row_bytes), ("event_bytes", event_bytes)):
+        if not size > 0:
+            raise ConfigError(f"{name} must be above 0, not {size}")
     in_buffer = 1 + (_COLUMNS_A_ROW + NOTES_A_ROW) / row_bytes
     return Workload(
         popularity,
