@@ -15,8 +15,9 @@ from dovetail.contracts.migration_pb2 import Migration
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.master.copy_binary import decode
-from dovetail.pipeline.spec import KeyType
+from dovetail.pipeline.spec import Format, Framing, KeyType
 from dovetail.service.metrics import Latency
+from dovetail.stream.events.paths import split
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Records, compile_kernels
@@ -39,7 +40,9 @@ _BUDGET = 1 << 20
 def warm(pipeline: Pipeline) -> None:
     topology = Topology(pipeline)
     compile_kernels()
-    clean = _handled(IngestHandler(pipeline, topology), _sample(pipeline))
+    # The kernels of another format are compiled by bad events as well as by good ones.
+    _handled(IngestHandler(pipeline, topology), [b"", b""])
+    clean = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))
     mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
     migrations = MemoryMigrations()
     cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
@@ -129,9 +132,27 @@ def _sample(pipeline: Pipeline) -> list[bytes]:
         "boolean": "true",
         "date": '"2026-01-31"',
         "timestamp": '"2026-01-31T09:00:00Z"',
+        "json": "[]",
     }
-    members = ",".join(
-        f'"{name}":{texts[field.type]}' for name, field in pipeline.source.fields.items()
+    event: dict[str, Any] = {}
+    for path, field in pipeline.source.fields.items():
+        *outer, last = split(path)
+        inner = event
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        inner[last] = texts[field.type]
+    text = _object(event).encode()
+    return [text, text, b"{}"]
+
+
+def _object(members: dict[str, Any]) -> str:
+    texts = (
+        f'"{name}":{_object(value) if isinstance(value, dict) else value}'
+        for name, value in members.items()
     )
-    event = f"{{{members}}}".encode()
-    return [event, event, b"{}"]
+    return f"{{{','.join(texts)}}}"
+
+
+def _in_json(pipeline: Pipeline) -> Pipeline:
+    source = {"format": Format.JSON, "framing": Framing.PLAIN}
+    return pipeline.model_copy(update={"source": pipeline.source.model_copy(update=source)})

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 ORDERED = "+"
 """Marks a run with R in the papers' order, by frequency."""
-SCANS = ("meshjoin", "ssbj")
-MODELLED = (*SCANS, "hybridjoin", "hybridjoin+")
+MODELLED = ("meshjoin", "ssbj", "hybridjoin", "hybridjoin+")
 GRID = (
     "meshjoin",
     "ssbj",
@@ -166,7 +165,7 @@ def errors_of(name: str, bench: Bench, measured: Measured) -> Errors:
 
 
 def reads_ahead(name: str, measured: Measured) -> bool:
-    return name in SCANS and measured.runner.join.disk_buffer >= READ_AHEAD_FROM
+    return name in MODELLED and measured.runner.join.disk_buffer >= READ_AHEAD_FROM
 
 
 def bound_by_reading(bench: Bench, measured: Measured) -> bool:

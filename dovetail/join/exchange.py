@@ -80,6 +80,9 @@ class Pages:
         return [(self.first, self.of), (0, end - self.of)]
 
 
+NO_KEYS = JoinKeys.of_ints(np.empty(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """Read the partition of R that holds this one key, or would.
@@ -90,6 +93,8 @@ class Partition:
     key: JoinKeys
     pages: int = 0
     """Its size; 0 = as the store has it."""
+    then: JoinKeys = NO_KEYS
+    """Keys whose partitions are wanted next, unless this one answers them: to read ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dovetail.join.exchange import Read
     from dovetail.join.held import Held
 
+_FORESEEN = 4
+"""Keys behind the oldest whose partitions a driver may read ahead."""
+
 
 class Index:
     def __init__(self, pages: int = 0) -> None:
@@ -48,7 +51,8 @@ class Index:
     def wants(self, held: Held) -> Partition | None:
         if not len(held.pending):
             return None
-        return Partition(held.pending.keys_of(held.pending.oldest(1)), self.pages)
+        keys = held.pending.keys_of(held.pending.oldest(1 + _FORESEEN))
+        return Partition(keys.slice(0, 1), self.pages, keys.slice(1, len(keys)))
 
     def settle(self, held: Held, read: Read) -> Settled:
         asked = held.pending.oldest(1)

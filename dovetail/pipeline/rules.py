@@ -79,7 +79,9 @@ def _cure(name: str, fields: Collection[str]) -> str:
 def _objects_are_no_fields(draft: Draft) -> Iterator[Problem]:
     fields = {paths.split(path): path for path in draft.source.fields}
     for names, path in fields.items():
-        outer = next((fields[names[:end]] for end in range(1, len(names)) if names[:end] in fields), None)
+        outer = next(
+            (fields[names[:end]] for end in range(1, len(names)) if names[:end] in fields), None
+        )
         if outer is not None:
             yield Problem(
                 ("source", "fields"),
@@ -106,9 +108,7 @@ def _a_format_has_its_schema(draft: Draft) -> Iterator[Problem]:
             f"format: {source.format} needs one; e.g. schema_file: {example}",
         )
     if source.format is Format.PROTOBUF and source.message is None:
-        yield Problem(
-            ("source", "message"), "format: protobuf needs one; e.g. message: shop.Sale"
-        )
+        yield Problem(("source", "message"), "format: protobuf needs one; e.g. message: shop.Sale")
     if source.format is Format.AVRO and source.message is not None:
         yield Problem(("source", "message"), "an Avro schema is one record itself; remove it")
 
@@ -118,9 +118,7 @@ def _a_registry_is_there_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
     source = draft.source
     framed = source.framing is Framing.REGISTRY
     if framed and source.format is Format.JSON:
-        yield Problem(
-            ("source", "framing"), "format: json has no header; write framing: plain"
-        )
+        yield Problem(("source", "framing"), "format: json has no header; write framing: plain")
     elif framed and source.format is Format.AVRO and source.registry is None:
         yield Problem(
             ("source", "registry"),

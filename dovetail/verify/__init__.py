@@ -1,6 +1,7 @@
 """The oracle: what SQL makes of the same events, compared with what the pipeline gave out.
 
-1. Read every event of the source topic and judge it with Python's own json module (`judge`).
+1. Read every event of the source topic, transcode it event by event if it is not JSON
+   (`formats`, `avro`, `protobuf`), and judge it with Python's own json module (`judge`).
 2. Copy the good ones into PostgreSQL; the pipeline's join is one statement there (`join`).
 3. Copy every output beside them, each with the identity of its event (`copying`, `reading`).
 4. Let SQL subtract one multiset from the other; the same for `unmatched`. Dead letters are

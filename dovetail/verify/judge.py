@@ -13,6 +13,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from dovetail.pipeline.spec import FieldType
+from dovetail.verify.formats import text_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ class Judge:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._most_bytes = pipeline.source.max_event_bytes
+        self._text_of = text_reader(pipeline.source)
         self._event = _Object()
         for path, field in pipeline.source.fields.items():
             self._event.add(_names(path), _Leaf(_FITS[field.type], field.optional))
@@ -51,8 +53,12 @@ class Judge:
             parse_int=_whole,
         )
 
+    def text_of(self, value: bytes | None) -> bytes | None:
+        """Return an event's JSON text; None says that it is no event of its format."""
+        return None if value is None else self._text_of(value)
+
     def key_of(self, value: bytes | None) -> JoinKey | None:
-        """Return a good event's join key; None says that the event is bad."""
+        """Return the join key in a good event's JSON text; None says that the event is bad."""
         if value is None or len(value) > self._most_bytes:
             return None
         try:

@@ -117,11 +117,12 @@ class _Comparison:
         judge = Judge(self._pipeline)
         with copy_into(self._connection, "oracle_events") as rows:
             for identity, value in self._reader.source():
-                key = judge.key_of(value)
-                if key is None or value is None:
+                text = judge.text_of(value)
+                key = judge.key_of(text)
+                if key is None or text is None:
                     self._bad[identity] = value
                 else:
-                    rows.add(*identity, value.strip(b" \t\r\n"), key)
+                    rows.add(*identity, text.strip(b" \t\r\n"), key)
         self._connection.execute("ANALYZE oracle_events")
         return rows.count + len(self._bad)
 

@@ -8,7 +8,7 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.mapper import groups
 from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
-from dovetail.stream.events.decode import JsonDecoder
+from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.events.schema import EventSchema, Field, FieldType
 from dovetail.stream.loop import Handler
@@ -27,7 +27,7 @@ class IngestHandler(Handler):
     def __init__(self, pipeline: Pipeline, topology: Topology) -> None:
         self._pipeline = pipeline
         self._topology = topology
-        self._decoder = JsonDecoder(schema_of(pipeline))
+        self._decoder = decoder_of(pipeline.source, schema_of(pipeline))
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         decoded = self._decoder.decode(records.data, records.bounds, records.tombstones)
@@ -96,7 +96,7 @@ def _batch(records: Records, decoded: Decoded, rows: Ints) -> EventBatch:
     )
     return EventBatch(
         JoinKeys(values, texts),
-        Column.of_spans(records.data, decoded.start[rows], decoded.end[rows]),
+        Column.of_spans(decoded.data, decoded.start[rows], decoded.end[rows]),
         records.partitions[rows],
         records.offsets[rows],
         records.timestamps[rows],

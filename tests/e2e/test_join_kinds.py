@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from dovetail.stream.events.reasons import Reason
-from tests.e2e import shop
+from tests.e2e import shop, test_formats
 
 MOST_ROUNDS = 20
 
@@ -75,4 +75,5 @@ def assert_unmatched_say_why(pipeline, join):
 
 def test_the_shapes_have_every_reason_for_a_dead_letter_between_them():
     covered = shop.INT.bad_reasons | shop.TEXT.bad_reasons | shop.COMPOSITE.bad_reasons
+    covered |= {reason.label for reason in test_formats.REASONS}
     assert covered == {reason.label for reason in Reason if reason is not Reason.GOOD}

@@ -7,6 +7,7 @@ parse_float=Decimal. Nothing here is shared with dovetail.
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -179,7 +180,7 @@ class Reader:
         return self.take(schema["size"] if kind == "fixed" else self.long())
 
 
-def rendered(value, kind, logical, schema):
+def rendered(value, kind, logical, schema):  # noqa: PLR0911 - one case a type
     """Say what JSON's reader should find."""
     if logical == "decimal":
         number = int.from_bytes(value, "big", signed=True)
@@ -204,7 +205,7 @@ def rendered(value, kind, logical, schema):
 
 
 def special(value):
-    if value != value:
+    if math.isnan(value):
         return "NaN"
     return {float("inf"): "Infinity", float("-inf"): "-Infinity"}.get(value)
 
@@ -275,10 +276,12 @@ SCALARS = st.one_of(
 
 
 @st.composite
-def schemas(draw, names=None, depth=3):
+def schemas(draw, names=None, depth=3):  # noqa: PLR0911 - one case a type
     """A schema, and the strategy for its raw values."""
     names = [] if names is None else names
-    kind = draw(st.sampled_from(["scalar"] * 6 + ["record", "array", "map", "union", "enum", "fixed"]))
+    kind = draw(
+        st.sampled_from(["scalar"] * 6 + ["record", "array", "map", "union", "enum", "fixed"])
+    )
     if depth == 0 or kind == "scalar":
         return draw(SCALARS)
     if kind in ("array", "map"):
@@ -286,7 +289,9 @@ def schemas(draw, names=None, depth=3):
         if kind == "array":
             return {"type": "array", "items": inner}, st.lists(values, max_size=4)
         keys = st.tuples(TEXTS, values)
-        return {"type": "map", "values": inner}, st.lists(keys, max_size=3, unique_by=lambda p: p[0])
+        return {"type": "map", "values": inner}, st.lists(
+            keys, max_size=3, unique_by=lambda p: p[0]
+        )
     if kind == "union":
         inner, values = draw(schemas(names, depth - 1).filter(lambda made: _can_join_null(made[0])))
         pair = st.one_of(st.just((0, None)), st.tuples(st.just(1), values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -99,7 +100,7 @@ def _key(key):
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
-def _value(field, value):
+def _value(field, value):  # noqa: PLR0911 - one case a type
     if field.message_type:
         name = field.message_type.full_name
         if name == "google.protobuf.Timestamp":
@@ -111,7 +112,7 @@ def _value(field, value):
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
-        if value != value:
+        if math.isnan(value):
             return "NaN"
         if abs(value) == float("inf"):
             return "Infinity" if value > 0 else "-Infinity"
@@ -184,6 +185,4 @@ def _random(field, dice):
     return dice.choice([0, 1, 127, 128, low, high, dice.randint(low, high)])
 
 
-_NAMES = {
-    value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")
-}
+_NAMES = {value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}

@@ -7,6 +7,7 @@ import random
 from decimal import Decimal
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from dovetail.stream.events.avro.schema import parse
 from dovetail.stream.events.avro.transcoder import AvroTranscoder
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.events.transcode import Binary
+from dovetail.verify.avro import BadEventError, avro_text
 from tests.property import avro_reference as avro
 
 MOST_BYTES = 4096
@@ -123,6 +125,23 @@ def test_a_skipped_array_of_nothing_does_not_count_to_infinity():
     event = bytes(5) + avro.varint(2**62) + b"\0"
     transcoder = AvroTranscoder(parse(json.dumps(reader)), MOST_BYTES, Files(NULLS))
     assert transcoded([event, bytes(6)], transcoder) == [Reason.INVALID_AVRO, {"x": 7}]
+
+
+@settings(max_examples=300, deadline=None)
+@given(avro.data(), st.randoms(use_true_random=False))
+def test_the_judge_s_text_is_the_kernel_s_byte_for_byte(made, dice):
+    writer, events = made
+    reader = avro.evolved(dice, writer)
+    framed = [bytes(5) + event for event in [*events, *(mangled(dice, e) for e in events)]]
+    transcoder = AvroTranscoder(parse(json.dumps(reader)), MOST_BYTES, Files(writer))
+    found = transcoder.transcode(batch(framed))
+    for row, event in enumerate(framed):
+        text = found.data[found.bounds[row] : found.bounds[row + 1]].tobytes().decode()
+        if found.reasons[row] == Reason.INVALID_AVRO:
+            with pytest.raises(BadEventError):
+                avro_text(event[5:], writer, reader, MOST_BYTES)
+        elif not found.reasons[row]:
+            assert text == avro_text(event[5:], writer, reader, MOST_BYTES), event.hex()
 
 
 @settings(max_examples=300, deadline=None)

@@ -31,9 +31,7 @@ def pipeline(key, most_bytes=600, fields=decoding.FIELDS):
 
 
 PIPELINES = [pipeline(key) for key in decoding.KEYS]
-NESTED_PIPELINES = [
-    pipeline(key, fields=decoding.NESTED_FIELDS) for key in decoding.NESTED_KEYS
-]
+NESTED_PIPELINES = [pipeline(key, fields=decoding.NESTED_FIELDS) for key in decoding.NESTED_KEYS]
 
 
 def judged(events, pipeline):
@@ -55,7 +53,8 @@ def _key(found, row, schema):
     text = found.key_data[first:last].tobytes().decode()
     parts = text.split("\x1f") if len(schema.key) > 1 else [text]
     return tuple(
-        int(part) if name.endswith("id") else part for name, part in zip(schema.key, parts, strict=True)
+        int(part) if name.endswith("id") else part
+        for name, part in zip(schema.key, parts, strict=True)
     )
 
 

@@ -33,6 +33,7 @@ class Stream:
         """Blocks held at a time, cached and pending, on average over the last half."""
         held = self.engine.held
         blocks = []
+        collected = []
         for _ in range(cycles * self.relation.facts.pages):
             keys = self._random.choice(KEYS, self.rate, p=self.probabilities)
             events = Events(events_of(keys).keys, self._batch.data, self._batch.ids)
@@ -40,6 +41,8 @@ class Stream:
             if self.engine.wants() is not None:
                 read_once(self.engine, self.relation)
             blocks.append(held.cached.blocks + held.pending_blocks)
+            collected.append(held.collected_blocks)
+        self.collected_blocks = np.mean(collected[len(blocks) // 2 :])
         return np.mean(blocks[len(blocks) // 2 :])
 
     @property
@@ -89,6 +92,22 @@ def test_memory_is_the_sum_of_the_smaller_sides():
         pending = stream.pending_blocks_each
         cached = RECORD + ENTRY_BLOCKS if algorithm == "ssbj" else np.inf
         assert blocks == pytest.approx(np.minimum(pending, cached).sum(), rel=0.15)
+
+
+def test_memory_is_the_sum_of_the_smaller_sides_with_many_rows_a_key():
+    """Theorem 1 where a key waits for a whole cycle and collects its rows meanwhile."""
+    stream = stream_into("ssbj", 20, unique=False)
+    blocks = stream.run(40)
+    rows = np.bincount(stream.relation._rows.keys.values, minlength=KEYS)
+    n = stream.probabilities * stream.rate * stream.relation.facts.pages
+    # A key waits for a cycle, then until its next event: 1 + 1/n cycles in all. Its first event
+    # waits for the whole cycle, the others and the collected rows for half of it.
+    collected = np.ceil(rows * 104 / 60)
+    waiting = n / (n + 1) * (RECORD + EVENT_BLOCKS * (1 + n / 2) + collected / 2)
+    entry = RECORD + np.ceil((24 + 104 * rows + 7) // 8 * 8 / 60)
+    assert len(stream.engine.held.cached) > 10
+    total = blocks + stream.collected_blocks
+    assert total == pytest.approx(np.minimum(waiting, entry).sum(), rel=0.15)
 
 
 def test_a_rate_that_demands_it_makes_ssbj_a_main_memory_join():

@@ -94,7 +94,8 @@ def test_pages_read_ahead_are_those_that_come_next(tmp_path):
 
 
 def buffers_of(relation):
-    return [*relation._scanner._buffers, relation._looker._buffer]
+    scanner, looker = relation._scanner, relation._looker
+    return [*scanner._ahead._buffers, *looker._ahead._buffers, looker._buffer]
 
 
 @pytest.mark.parametrize("read_ahead", [True, False])
@@ -121,9 +122,9 @@ def test_a_small_buffer_is_used_for_one_long_read_not_for_two(tmp_path):
     relation = in_pages_of(tmp_path, 50, list(range(1000)))
     assert relation.read(Pages(0, 4, 20), relation.facts.page_bytes).covers == 1
     assert relation.read(Pages(0, 20, 20), 1_000_000).covers == 20
-    assert relation._scanner._ahead is None
+    assert relation._scanner._ahead._ahead is None
     relation.read(Pages(0, 20, 20), 2_100_000)
-    assert relation._scanner._ahead is not None
+    assert relation._scanner._ahead._ahead is not None
     relation.close()
 
 

@@ -117,6 +117,26 @@ class Factors(_Operations):
             return np.maximum(reading, joining)
         return np.asarray(np.add(reading, joining))
 
+    def keeping_up(
+        self, reading: ArrayLike, joining: ArrayLike, an_event: ArrayLike, arrivals: float
+    ) -> NDArray[np.float64]:
+        """Events that a step must answer to keep up: w = λ·c_loop, solved for w.
+
+        `joining` is what a step joins whatever it answers, `an_event` what each answer takes.
+        """
+        share = 1 - arrivals * np.asarray(an_event)
+        if self.read_ahead:
+            return np.maximum(
+                arrivals * np.asarray(reading), arrivals * np.asarray(joining) / share
+            )
+        return np.asarray(arrivals * np.add(reading, joining) / share)
+
+    def events_for(self, reading: Work, an_event: float, arrivals: float) -> float:
+        """The same for one kind of step, of which this is the read and its scan."""
+        return float(
+            self.keeping_up(self.reading(reading), self.joining(reading), an_event, arrivals)
+        )
+
     def _sum(self, work: Work, names: tuple[str, ...]) -> float:
         return math.fsum(getattr(self, name) * getattr(work, name) for name in names)
 

@@ -156,17 +156,16 @@ def loop(workload: Workload, pages: float, events: float) -> Work:
 
 def rate(workload: Workload, factors: Factors, pages: float, events: float) -> float:
     """Equation 4."""
-    return events / factors.by_turns(loop(workload, pages, events))
+    return events / factors.cost(loop(workload, pages, events))
 
 
 def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
     """Tune the partition's size for the least memory that keeps up."""
-    an_event = factors.by_turns(_event(workload))
+    an_event = factors.joining(_event(workload))
     require_rate(arrivals, 1 / an_event if an_event else np.inf)
     plans = []
     for pages in grid(1, workload.pages, _A_DOUBLING).tolist():
-        reading = factors.by_turns(_read(workload, pages))
-        wanted = arrivals * reading / (1 - arrivals * an_event)
+        wanted = factors.events_for(_read(workload, pages), an_event, arrivals)
         parts = partitions(workload, pages)
         pending = max(1.0, float(parts.pending(np.array([wanted]))[0]))
         plans.append(_plan(workload, factors, pages, pending, max(1.0, wanted)))

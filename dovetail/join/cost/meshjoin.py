@@ -90,10 +90,7 @@ def least_memory(workload: Workload, factors: Factors, arrivals: float) -> Plan:
     require_rate(arrivals, 1 / an_event if an_event else math.inf)
     pages = grid(1, workload.pages, _A_DOUBLING)
     reading, scanning = _reading(workload, factors, pages)
-    if factors.read_ahead:
-        events = np.maximum(arrivals * reading, arrivals * scanning / (1 - arrivals * an_event))
-    else:
-        events = arrivals * (reading + scanning) / (1 - arrivals * an_event)
+    events = factors.keeping_up(reading, scanning, an_event, arrivals)
     held = pages * workload.buffer_bytes + events * (
         workload.event_bytes + _queue(workload) / pages
     )

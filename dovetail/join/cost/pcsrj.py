@@ -73,12 +73,12 @@ def rate(
     workload: Workload, factors: Factors, pages: float, hits: float, missed: float, nodes: int
 ) -> float:
     """Equation 3, for nodes that work at the same time."""
-    return nodes * (hits + missed) / factors.by_turns(loop(workload, pages, hits, missed))
+    return nodes * (hits + missed) / factors.cost(loop(workload, pages, hits, missed))
 
 
 def least_memory(workload: Workload, factors: Factors, arrivals: float, nodes: int = 2) -> Plan:
     """Tune b and h_R for the least memory, over all nodes, that keeps up."""
-    highest = nodes / factors.by_turns(_hit(workload))
+    highest = nodes / factors.joining(_hit(workload))
     require_rate(arrivals, highest)
     found = [in_memory(workload, highest)]
     for candidates in _candidates(workload, nodes):
@@ -94,7 +94,7 @@ def least_memory(workload: Workload, factors: Factors, arrivals: float, nodes: i
 def highest_rate(workload: Workload, factors: Factors, budget: float, nodes: int = 2) -> Plan:
     """Tune b and h_R for the highest rate in this memory, which is all nodes' together."""
     if budget >= workload.in_memory_bytes:
-        return in_memory(workload, nodes / factors.by_turns(_hit(workload)))
+        return in_memory(workload, nodes / factors.joining(_hit(workload)))
     require_memory(budget, nodes * (workload.buffer_bytes + workload.pending_event_bytes))
     found = []
     for candidates in _candidates(workload, nodes):
@@ -133,23 +133,29 @@ class _Candidates:
 
     def misses_for(self, factors: Factors, arrivals: float) -> tuple[Floats, NDArray[np.bool_]]:
         """w_S for one node to keep up, and where that is possible at all."""
-        a_miss = self._a_miss(factors)
-        left = 1 / arrivals - (1 - self.hit) * a_miss
-        feasible = left > 0
-        reading = factors.by_turns(_read(self.workload, self.pages)) * (1 - self.hit)
-        return reading / np.where(feasible, left, 1.0), feasible
+        feasible = arrivals * (1 - self.hit) * self._a_miss(factors) < 1
+        a_miss = np.where(feasible, self._a_miss(factors), 0.0)
+        read = _read(self.workload, self.pages)
+        missed = factors.keeping_up(
+            factors.reading(read) * (1 - self.hit),
+            factors.joining(read) * (1 - self.hit),
+            (1 - self.hit) * a_miss,
+            arrivals,
+        )
+        return missed, feasible
 
     def rates(self, factors: Factors, pending: Floats) -> Floats:
         missed = self.partitions.answered(pending)
-        reading = factors.by_turns(_read(self.workload, self.pages))
+        read = _read(self.workload, self.pages)
+        joining = factors.joining(read) + missed * self._a_miss(factors)
         events = missed / (1 - self.hit)
-        return np.asarray(self.nodes * events / (reading + missed * self._a_miss(factors)))
+        return np.asarray(self.nodes * events / factors.together(factors.reading(read), joining))
 
     def _a_miss(self, factors: Factors) -> Floats:
         """Seconds of a miss and of the hits that come with it."""
         hits = self.hit / (1 - self.hit)
         return np.asarray(
-            factors.by_turns(_miss(self.workload)) + hits * factors.by_turns(_hit(self.workload))
+            factors.joining(_miss(self.workload)) + hits * factors.joining(_hit(self.workload))
         )
 
     def plan(self, factors: Factors, best: int, pending: float) -> Plan:

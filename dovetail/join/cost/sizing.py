@@ -52,32 +52,37 @@ def _perhaps_ahead(question: Question, better: Callable[[Plan, Plan], bool]) -> 
     return asked
 
 
-def _scanning(least_memory: Question, highest_rate: Question) -> Model:
+def _reading_on(least_memory: Question, highest_rate: Question, *, needs_index: bool) -> Model:
+    """A model whose next read can be foreseen."""
     return Model(
         _perhaps_ahead(least_memory, lambda one, other: one.memory < other.memory),
         _perhaps_ahead(highest_rate, lambda one, other: one.rate > other.rate),
-        needs_index=False,
+        needs_index=needs_index,
     )
 
 
 def models(nodes: int = 2) -> dict[str, Model]:
     """Every algorithm that has a model; `nodes` is for `pcsrj` alone, the others run on one."""
-    cachejoin = Model(
-        partial(pcsrj.least_memory, nodes=1), partial(pcsrj.highest_rate, nodes=1), needs_index=True
-    )
-    return {
-        "inlj": Model(inlj.least_memory, inlj.highest_rate, needs_index=True),
-        "meshjoin": _scanning(meshjoin.least_memory, meshjoin.highest_rate),
-        "ameshjoin": _scanning(meshjoin.least_memory, meshjoin.highest_rate),
-        "hybridjoin": Model(hybridjoin.least_memory, hybridjoin.highest_rate, needs_index=True),
-        "cachejoin": cachejoin,
-        "pcsrj": Model(
+
+    def index(nodes: int) -> Model:
+        return _reading_on(
             partial(pcsrj.least_memory, nodes=nodes),
             partial(pcsrj.highest_rate, nodes=nodes),
             needs_index=True,
+        )
+
+    scan = _reading_on(meshjoin.least_memory, meshjoin.highest_rate, needs_index=False)
+    return {
+        "inlj": Model(inlj.least_memory, inlj.highest_rate, needs_index=True),
+        "meshjoin": scan,
+        "ameshjoin": scan,
+        "hybridjoin": _reading_on(
+            hybridjoin.least_memory, hybridjoin.highest_rate, needs_index=True
         ),
-        "ssbj": _scanning(ssbj.least_memory, ssbj.highest_rate),
-        "ssbj-index": cachejoin,
+        "cachejoin": index(1),
+        "pcsrj": index(nodes),
+        "ssbj": _reading_on(ssbj.least_memory, ssbj.highest_rate, needs_index=False),
+        "ssbj-index": index(1),
         "srj": Model(srj.least_memory, srj.highest_rate, needs_index=True),
     }
 

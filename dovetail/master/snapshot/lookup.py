@@ -22,6 +22,7 @@ from dovetail.errors import MasterDataError
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Read
 from dovetail.master.snapshot import pick, place
+from dovetail.master.snapshot.ahead import Ahead
 from dovetail.master.snapshot.files import Buffer
 from dovetail.master.snapshot.fill import sliced
 
@@ -34,28 +35,37 @@ _SHARES = 4
 
 
 class Looker:
-    def __init__(self, layout: Layout, reader: Reader) -> None:
+    def __init__(self, layout: Layout, reader: Reader, *, read_ahead: bool) -> None:
         self._layout = layout
         self._shape = layout.shape
         self._reader = reader
         self._buffer = Buffer()
+        self._ahead = Ahead(layout, reader, read_ahead=read_ahead)
 
     def forget(self) -> None:
         """Leave the memory: another kind of read comes next."""
         self._buffer = Buffer()
+        self._ahead.forget()
 
-    def partition(self, key: JoinKeys, pages: int, most: int) -> Read:
+    def partition(self, key: JoinKeys, pages: int, most: int, then: JoinKeys) -> Read:
         """Read the group of so many pages, or as many as fit, that holds the key's first row.
 
         It goes on where the key does. Any other key that has rows beyond the group's ends is
         left out: it comes with the partition that is read for it.
         """
-        firsts, ends = place.holding(self._shape, key.values)
-        first, end = self._group(int(firsts[0]), int(ends[0]), pages)
-        while pages > 1 and place.read_bytes(self._shape, first, end) > most:
-            pages = (pages + 1) // 2
-            first, end = self._group(int(firsts[0]), int(ends[0]), pages)
-        rows = self._pages(first, end, key, most)
+        self._buffer = Buffer()
+        doubled = self._ahead.doubles(most, place.largest_page(self._shape)[1])
+        first, end = self._group(key, pages, most // 2 if doubled else most)
+        size = place.read_bytes(self._shape, first, end)
+        if doubled and 2 * size > most:  # of one key
+            doubled = False
+        _require_fit(key, size, most)
+        run = self._ahead.read(first, end)
+        if run.end != end:  # it was read ahead for a key that goes on elsewhere
+            run = self._ahead.read(first, end)
+        rows = self._layout.master_rows(run.fill, run.buffer)
+        if doubled:
+            self._read_ahead(first, then, pages, most // 2)
         values, shape = rows.keys.values, self._shape
         start, stop = 0, len(rows)
         if shape.continues[first]:
@@ -64,13 +74,28 @@ class Looker:
             stop = int(np.searchsorted(values, shape.first_keys[end], "left"))
         return Read.whole(sliced(rows, start, max(start, stop)))
 
-    def _group(self, first: int, end: int, pages: int) -> tuple[int, int]:
-        """The aligned group around a key's pages."""
-        start = first // pages * pages
-        return start, max(end, min(start + pages, self._layout.pages))
+    def _group(self, key: JoinKeys, pages: int, most: int) -> tuple[int, int]:
+        """The aligned group of pages around a key, made smaller until it fits."""
+        firsts, ends = place.holding(self._shape, key.values[:1])
+        while True:
+            first = int(firsts[0]) // pages * pages
+            end = max(int(ends[0]), min(first + pages, self._layout.pages))
+            if pages == 1 or place.read_bytes(self._shape, first, end) <= most:
+                return first, end
+            pages = (pages + 1) // 2
+
+    def _read_ahead(self, first: int, then: JoinKeys, pages: int, most: int) -> None:
+        """Begin to read for the first key that lies elsewhere."""
+        for nth in range(len(then)):
+            following, end = self._group(then.slice(nth, nth + 1), pages, most)
+            if following != first:
+                if place.read_bytes(self._shape, following, end) <= most:
+                    self._ahead.start(following, end)
+                return
 
     def rows_of(self, keys: JoinKeys, most: int) -> Read:
         """Read all rows of these distinct keys, or of the first so many whose rows fit."""
+        self._ahead.forget()
         # Texts that share a hash share their rows: once is enough, the join tells them apart.
         places = np.sort(np.unique(keys.values, return_index=True)[1])
         values = keys.values[places]
@@ -120,17 +145,20 @@ class Looker:
         return sliced(rows, start, stop)
 
     def _pages(self, first: int, end: int, key: JoinKeys, most: int) -> MasterRows:
-        size = place.read_bytes(self._shape, first, end)
-        if size > most:
-            name = key.texts[0].decode() or int(key.values[0])
-            raise MasterDataError(
-                f"the pages that are read for join key {name!r} take {size} bytes, and the disk "
-                f"buffer has {most}: read smaller partitions (partition_pages), write the "
-                f"snapshot with smaller pages, or give the join more memory"
-            )
+        _require_fit(key, place.read_bytes(self._shape, first, end), most)
         fill = self._layout.run(first, end)
         self._reader.read(fill, self._buffer)
         return self._layout.master_rows(fill, self._buffer)
+
+
+def _require_fit(key: JoinKeys, size: int, most: int) -> None:
+    if size > most:
+        name = key.texts[0].decode() or int(key.values[0])
+        raise MasterDataError(
+            f"the pages that are read for join key {name!r} take {size} bytes, and the disk "
+            f"buffer has {most}: read smaller partitions (partition_pages), write the "
+            f"snapshot with smaller pages, or give the join more memory"
+        )
 
 
 def _merged(firsts: Ints, ends: Ints) -> tuple[Ints, Ints]:

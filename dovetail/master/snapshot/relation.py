@@ -61,7 +61,7 @@ class SnapshotRelation:
         layout = Layout(self.manifest, self._index)
         self._reader = Reader([self._files.get(name) for name in FILES], queue_depth)
         self._scanner = Scanner(layout, self._reader, read_ahead=read_ahead)
-        self._looker = Looker(layout, self._reader)
+        self._looker = Looker(layout, self._reader, read_ahead=read_ahead)
 
     @property
     def facts(self) -> Relation:
@@ -90,7 +90,7 @@ class SnapshotRelation:
         self._scanner.forget()
         if isinstance(request, Partition):
             pages = request.pages or self.partition_pages
-            return self._looker.partition(request.key, pages, most)
+            return self._looker.partition(request.key, pages, most, request.then)
         return self._looker.rows_of(request.keys, most)
 
     def verify(self) -> None:
@@ -99,6 +99,7 @@ class SnapshotRelation:
 
     def close(self) -> None:
         self._scanner.forget()
+        self._looker.forget()
         self._reader.close()
         for file in self._files.values():
             file.close()

@@ -23,7 +23,7 @@ vouches for the bounds. All rules stand in this file, because Numba's cache look
 see whether the kernel is stale.
 """
 # A grammar is branches and returns; comparisons are spelt out to leave Numba no tuple to compile.
-# ruff: noqa: C901, PLR0911, PLR0912, PLR1714, SIM109
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
 

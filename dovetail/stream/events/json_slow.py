@@ -213,10 +213,8 @@ def _members_within(event: bytes, start: int) -> tuple[list[_Member], int]:
     at = _past_space(event, _expect(event, start, b"{"))
     if event[at : at + 1] == b"}":
         return [], at + 1
-    members: list[_Member] = []
-    for member, past in _members(event, at):
-        members.append(member)
-    return members, past + 1
+    found = list(_members(event, at))
+    return [member for member, _ in found], found[-1][1] + 1
 
 
 def _members(event: bytes, at: int) -> Iterator[tuple[_Member, int]]:

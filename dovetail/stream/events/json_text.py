@@ -8,7 +8,7 @@ A float is written with the fewest digits that read back as the same one (R. Giu
 Schubfach way to render doubles", 2021), in the notation of Python's repr.
 """
 # Comparisons are spelt out to leave Numba no tuple to compile.
-# ruff: noqa: PLR1714, PLR0911
+# ruff: noqa: PLR1714, SIM109
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Nothing is checked here: a kernel's caller vouches for the bounds. Numba's cache looks only at a
 kernel's own file to see whether it is stale, so this one holds single instructions and no rules.
 """
+# An intrinsic's arguments are types, named for those who read the call.
+# ruff: noqa: ARG001
 
 from __future__ import annotations
 

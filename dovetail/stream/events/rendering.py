@@ -77,4 +77,6 @@ def _best(types: Types) -> str:
 def _told(rendering: Rendering) -> str:
     if isinstance(rendering, dict):
         return "an object; name the fields in it, or write json"
-    return f"{_best(rendering)}; write {' or '.join(name for name in PREFERRED if name in rendering)}"
+    return (
+        f"{_best(rendering)}; write {' or '.join(name for name in PREFERRED if name in rendering)}"
+    )

@@ -77,7 +77,7 @@ class Node:
     """None for an object."""
     need: Need
     first: int
-    """The rank to report where this node is missing: a field's own, an object's first needed one."""
+    """The rank to report where it is missing: a field's own, an object's first needed one."""
 
     def __str__(self) -> str:
         return join(self.path)

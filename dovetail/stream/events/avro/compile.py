@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import ConfigError
 from dovetail.stream.events import rendering as rendered
 from dovetail.stream.events.avro.ops import IS_MAP, IS_SKIPPED, Op
-from dovetail.stream.events.avro.schema import Field, Type
-from dovetail.stream.events.program import Writer
+
+if TYPE_CHECKING:
+    from dovetail.stream.events.avro.schema import Field, Type
+    from dovetail.stream.events.program import Writer
 
 _PLAIN = {
     "null": Op.NULL,

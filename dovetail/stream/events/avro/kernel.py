@@ -12,7 +12,7 @@ counted. So the work for an event is bounded by its size and the program's.
 Positions are machine addresses, as in json_kernel.
 """
 # An interpreter is branches; comparisons are spelt out to leave Numba no tuple to compile.
-# ruff: noqa: C901, PLR0912, PLR0915
+# ruff: noqa: C901, PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _long(at: int, end: int) -> tuple[int, int, int]:
         byte = load_byte(at)
         return at + 1, (byte >> 1) ^ -(byte & 1), _FINE
     at, number, fault = _varint(at, end)
-    half = np.int64(np.uint64(number) >> np.uint64(1))
+    half = int(np.int64(np.uint64(number) >> np.uint64(1)))
     return at, half ^ -(number & 1), fault
 
 
@@ -279,7 +279,7 @@ def _datum(
                     to = write_literal(to, limit, text + table[symbol], table[symbol + 1])
         elif code == _NULL:
             to = write_null(to, limit)
-        elif code == _FLOAT or code == _FLOAT_AS_DOUBLE:  # noqa: PLR1714 - no tuple for Numba
+        elif code == _FLOAT or code == _FLOAT_AS_DOUBLE:
             if end - at < 4:
                 fault = _TRUNCATED
             else:
@@ -355,6 +355,8 @@ def transcode_avro(
     more than its capacity.
     """
     stack = np.zeros((MOST_DEPTH + 1, 3), np.int64)
+    # Numba takes an address for unsigned, which beside a signed number becomes a float.
+    texts = int(np.int64(text.ctypes.data))
     room = most_bytes + PADDING
     to = out + out_bounds[first]
     row = first
@@ -364,8 +366,17 @@ def transcode_avro(
                 break
             at, end = base + bounds[row] + header, base + bounds[row + 1]
             at, tail, fault = _datum(
-                *(starts[row], at, end, readable, to, to + room, most_bytes),
-                *(ops, table, text.ctypes.data, stack),
+                starts[row],
+                at,
+                end,
+                readable,
+                to,
+                to + room,
+                most_bytes,
+                ops,
+                table,
+                texts,
+                stack,
             )
             faults[row] = fault
             offsets[row] = at - base - bounds[row]

@@ -95,7 +95,9 @@ class _Parser:
         if kind in ("record", "error", "enum", "fixed"):
             return self._definition(tree, kind, namespace)
         if kind in ("array", "map"):
-            return Type(kind, items=self.type(tree.get("items" if kind == "array" else "values"), namespace))
+            return Type(
+                kind, items=self.type(tree.get("items" if kind == "array" else "values"), namespace)
+            )
         made = self.type(kind, namespace)
         return _logical(Type(made.kind), tree) if made.kind in PRIMITIVES else made
 

@@ -64,13 +64,27 @@ class AvroTranscoder:
         faults, offsets = np.zeros(len(events), np.uint8), np.zeros(len(events), np.int64)
         base, program = events.data.ctypes.data, self._program
         out = Output(events, self._max_bytes)
-        out.fill(
-            lambda first, address, capacity: transcode_avro(
-                *(first, base, base + events.data.size, events.bounds, header, starts),
-                *(self._max_bytes, program.ops, program.table, program.text),
-                *(address, capacity, out.bounds, faults, offsets),
+
+        def write(first: int, address: int, capacity: int) -> int:
+            return transcode_avro(
+                first,
+                base,
+                base + events.data.size,
+                events.bounds,
+                header,
+                starts,
+                self._max_bytes,
+                program.ops,
+                program.table,
+                program.text,
+                address,
+                capacity,
+                out.bounds,
+                faults,
+                offsets,
             )
-        )
+
+        out.fill(write)
         return out, faults, offsets
 
     def _starts_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:

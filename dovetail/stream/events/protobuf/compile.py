@@ -25,7 +25,7 @@ from dovetail.stream.events.protobuf import ops as layout
 from dovetail.stream.events.protobuf.ops import Kind, Op
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
     from dovetail.stream.events.program import Program
 
@@ -111,12 +111,12 @@ class _Compiler:
         if field.is_repeated and kind is Kind.MESSAGE:
             is_map = _is_map(field)
             into.op(Op.LOOP, before + ("{" if is_map else "["), where)
-            self._calls.append((into.op(Op.NEXT, a=where), field.message_type))
+            self._calls.append((into.op(Op.NEXT, a=where), _inner(field)))
             into.op(Op.TEXT, "}" if is_map else "]")
         elif field.is_repeated:
             into.op(Op.REPEATED, f"{before}[", where, kind.wire)
         elif kind is Kind.MESSAGE:
-            self._calls.append((into.op(Op.MESSAGE, before, where), field.message_type))
+            self._calls.append((into.op(Op.MESSAGE, before, where), _inner(field)))
         else:
             into.op(Op.FIELD, before, where)
 
@@ -124,7 +124,7 @@ class _Compiler:
         where = self._list(slot, field, always=True)
         if _kind(field) is Kind.MESSAGE:
             call = self._into.op(Op.BARE_MESSAGE, a=where)
-            self._calls.append((call, field.message_type))
+            self._calls.append((call, _inner(field)))
         else:
             self._into.op(Op.BARE, a=where)
 
@@ -155,15 +155,13 @@ class _Compiler:
         kind = _kind(field)
         symbols: list[int] = []
         if kind is Kind.ENUM:
-            for value in field.enum_type.values:
+            for value in _enum(field).values:
                 symbols += [value.number, *self._into.text(f'"{value.name}"')]
         where = self._into.list(symbols)
         missing: tuple[int, int] = (0, -1)
         if always or not (field.has_presence or field.is_repeated):
             missing = self._into.text(_default(field))
-        return self._into.list(
-            [slot, kind, field.number, *missing, where, len(symbols) // 3]
-        )
+        return self._into.list([slot, kind, field.number, *missing, where, len(symbols) // 3])
 
 
 def _kind(field: FieldDescriptor) -> Kind:
@@ -171,32 +169,42 @@ def _kind(field: FieldDescriptor) -> Kind:
     if kind is None:
         raise ConfigError(f"{field.full_name} is a group, which is not supported")
     if kind is Kind.MESSAGE:
-        name = field.message_type.full_name
+        name = _inner(field).full_name
         known = {_TIMESTAMP, *_WRAPPERS}
         if name.startswith("google.protobuf.") and name not in known:
             raise ConfigError(f"{field.full_name} is a {name}, which is not supported")
     return kind
 
 
+def _inner(field: FieldDescriptor) -> Descriptor:
+    assert field.message_type is not None
+    return field.message_type
+
+
+def _enum(field: FieldDescriptor) -> EnumDescriptor:
+    assert field.enum_type is not None
+    return field.enum_type
+
+
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _default(field: FieldDescriptor) -> str:
+def _default(field: FieldDescriptor) -> str:  # noqa: PLR0911 - one case a type
     """Write what a field has where it is not there; that of a map's key stands without quotes."""
     kind = _kind(field)
     if kind is Kind.MESSAGE:
-        name = field.message_type.full_name
+        name = _inner(field).full_name
         if name == _TIMESTAMP:
             return '"1970-01-01T00:00:00Z"'
         if name in _WRAPPERS:
-            return _default(field.message_type.fields[0])
-        inner = field.message_type.fields
+            return _default(_inner(field).fields[0])
+        inner = _inner(field).fields
         members = ((part.name, _default_member(part)) for part in inner)
         return "{" + ",".join(f'"{name}":{text}' for name, text in members if text) + "}"
     value = field.default_value
     if kind is Kind.ENUM:
-        names = {found.number: found.name for found in field.enum_type.values}
+        names = {found.number: found.name for found in _enum(field).values}
         return f'"{names[value]}"'
     if isinstance(value, bytes):
         return f'"{base64.b64encode(value).decode()}"'
@@ -234,7 +242,9 @@ class _Renderer:
     def __init__(self) -> None:
         self._fields = 0
 
-    def message(self, message: Descriptor, around: tuple[str, ...]) -> dict[str, rendered.Rendering]:
+    def message(
+        self, message: Descriptor, around: tuple[str, ...]
+    ) -> dict[str, rendered.Rendering]:
         self._fields += len(message.fields)
         if self._fields > _MOST_EXPANDED:
             raise ConfigError(f"'{message.full_name}' has too many messages within messages")
@@ -247,7 +257,7 @@ class _Renderer:
             return rendered.ANY
         if kind is not Kind.MESSAGE:
             return _RENDERED.get(kind, rendered.INT)
-        inner = field.message_type
+        inner = _inner(field)
         if inner.full_name == _TIMESTAMP:
             return rendered.TIMESTAMP
         if inner.full_name in _WRAPPERS:

@@ -28,7 +28,6 @@ from numba import njit
 from dovetail.stream.events.faults import MOST_DEPTH, Fault
 from dovetail.stream.events.json_text import (
     NOT_TEXT,
-    OUT_OF_RANGE,
     PADDING,
     write_base64,
     write_boolean,
@@ -84,7 +83,7 @@ _LOW = 0xFFFFFFFF
 # What SCAN notes in a slot: how often the field occurs, where the first tag stands, and where the
 # last occurrence's value starts and ends.
 _COUNT, _FIRST, _AT, _PAST, _SLOT_WIDTH = range(5)
-# A frame: the op to go on at, with so many slots from a base on; or a loop's next and last position.
+# A frame: the op to go on at, with so many slots from a base on; or a loop's next and last place.
 _GO_ON, _BASE, _HELD, _READABLE, _FRAME_WIDTH = range(5)
 _NEXT_AT, _LAST_AT = 0, 1
 
@@ -163,11 +162,11 @@ def _group(at: int, end: int, number: int, open_: NDArray[np.int64]) -> tuple[in
 def _slot_of(number: int, message: int, table: NDArray[np.int64]) -> int:
     dense = table[message + _DENSE]
     if number < dense:
-        return table[message + _HEAD + number]
+        return int(table[message + _HEAD + number])
     sparse = message + _HEAD + dense
     for at in range(sparse, sparse + 2 * table[message + _SPARSE], 2):
         if table[at] == number:
-            return table[at + 1]
+            return int(table[at + 1])
     return -1
 
 
@@ -293,8 +292,10 @@ def _scalar(
         low = word_before(at, readable) & _LOW
         if kind == _FLOAT:
             return write_single(to, limit, low)
-        return write_unsigned(to, limit, low) if kind == _FIXED32 else write_signed(
-            to, limit, _signed(low)
+        return (
+            write_unsigned(to, limit, low)
+            if kind == _FIXED32
+            else write_signed(to, limit, _signed(low))
         )
     _, number, _ = _varint(at, past)
     if kind == _INT64:
@@ -306,7 +307,7 @@ def _scalar(
     if kind == _UINT32:
         return write_unsigned(to, limit, number & _LOW)
     if kind == _SINT64:
-        half = np.int64(np.uint64(number) >> np.uint64(1))
+        half = int(np.int64(np.uint64(number) >> np.uint64(1)))
         return write_signed(to, limit, half ^ -(number & 1))
     if kind == _SINT32:
         return write_signed(to, limit, _signed(((number & _LOW) >> 1) ^ -(number & 1)))
@@ -585,6 +586,9 @@ def transcode_protobuf(
     open_ = np.zeros(MOST_DEPTH, np.int64)
     # Behind the pieces of merged messages, too, eight bytes are loaded at once.
     scratch = np.zeros(2 * most_bytes + 8, np.uint8)
+    # Numba takes an address for unsigned, which beside a signed number becomes a float.
+    pieces = int(np.int64(scratch.ctypes.data))
+    texts = int(np.int64(text.ctypes.data))
     room = most_bytes + PADDING
     to = out + out_bounds[first]
     row = first
@@ -594,8 +598,20 @@ def transcode_protobuf(
                 break
             at, end = base + bounds[row] + headers[row], base + bounds[row + 1]
             at, tail, fault = _message(
-                *(0, at, end, readable, to, to + room, ops, table, text.ctypes.data),
-                *(stack, slots, open_, scratch.ctypes.data, scratch.ctypes.data + 2 * most_bytes),
+                0,
+                at,
+                end,
+                readable,
+                to,
+                to + room,
+                ops,
+                table,
+                texts,
+                stack,
+                slots,
+                open_,
+                pieces,
+                pieces + 2 * most_bytes,
             )
             faults[row] = fault
             inside = base + bounds[row] <= at <= base + bounds[row + 1]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2, wrappers_pb2
 from google.protobuf.message import DecodeError
-
-# Imported for what they register: files that a descriptor set may leave out.
-from google.protobuf import timestamp_pb2, wrappers_pb2  # noqa: F401, I001
 
 from dovetail.errors import ConfigError
 from dovetail.pipeline.hints import did_you_mean
@@ -65,12 +62,11 @@ def _add(
 
 
 def _well_known(name: str) -> FileDescriptorProto:
-    made = descriptor_pb2.FileDescriptorProto()
-    try:
-        descriptor_pool.Default().FindFileByName(name).CopyToProto(made)
-    except KeyError:
-        raise ConfigError(f"it lacks {name}; make it with protoc --include_imports") from None
-    return made
+    """Give a file that protoc brings along, and a descriptor set may leave out."""
+    for known in (timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR):
+        if known.name == name:
+            return descriptor_pb2.FileDescriptorProto.FromString(known.serialized_pb)
+    raise ConfigError(f"it lacks {name}; make it with protoc --include_imports")
 
 
 def _names(file: FileDescriptorProto) -> list[str]:

@@ -39,13 +39,27 @@ class ProtobufTranscoder:
         faults, offsets = np.zeros(len(events), np.uint8), np.zeros(len(events), np.int64)
         base, program = events.data.ctypes.data, self._program
         out = Output(events, self._max_bytes)
-        out.fill(
-            lambda first, address, capacity: transcode_protobuf(
-                *(first, base, base + events.data.size, events.bounds, headers),
-                *(self._max_bytes, self._most_slots, program.ops, program.table, program.text),
-                *(address, capacity, out.bounds, faults, offsets),
+
+        def write(first: int, address: int, capacity: int) -> int:
+            return transcode_protobuf(
+                first,
+                base,
+                base + events.data.size,
+                events.bounds,
+                headers,
+                self._max_bytes,
+                self._most_slots,
+                program.ops,
+                program.table,
+                program.text,
+                address,
+                capacity,
+                out.bounds,
+                faults,
+                offsets,
             )
-        )
+
+        out.fill(write)
         made = Transcoded(out.data, out.bounds, np.zeros(len(events), np.uint8))
         for row in np.flatnonzero(events.wanted & ((headers < 0) | (faults > 0))).tolist():
             made.reasons[row], made.details[row] = self._why(
