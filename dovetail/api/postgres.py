@@ -10,8 +10,7 @@ import pyarrow as pa
 from dovetail.errors import ConfigError
 from dovetail.join.exchange import Keys, Pages
 from dovetail.master.table.description import Description, describe, table_identifier
-from dovetail.master.table.relation import PostgresRelation
-from dovetail.master.table.session import Session
+from dovetail.master.table.relation import PostgresRelation, session_for
 from dovetail.master.table.types import sent
 from dovetail.pipeline.relation import Catalogue
 
@@ -67,14 +66,14 @@ class Postgres:
             )
 
     def open(self, on: Sequence[str], columns: Sequence[str], unique: bool | None) -> Relation:
-        session = Session(self._url, self._table)
+        session = session_for(self._url, self._table)
         return PostgresRelation(
             session, self._description, on, columns, where=self._where, unique=unique
         )
 
     @cached_property
     def _description(self) -> Description:
-        session = Session(self._url, self._table)
+        session = session_for(self._url, self._table)
         try:
             with session.connection() as connection:
                 return describe(connection, self._table)
@@ -84,7 +83,7 @@ class Postgres:
     def _scans(self, on: Sequence[str]) -> bool:
         """Whether a lookup reads everything: of a view only the planner can tell."""
         types = {name: self._description.columns[name].type for name in on}
-        session = Session(self._url, self._table)
+        session = session_for(self._url, self._table)
         try:
             with session.connection() as connection:
                 return Catalogue(connection).scans(table_identifier(self._table), types)

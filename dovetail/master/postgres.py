@@ -7,14 +7,13 @@ stream: what arrives is cut into columns and never touched again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from psycopg import sql
 
-from dovetail.errors import MasterDataError, Unavailable
 from dovetail.join.keys import SEPARATOR
 from dovetail.master.copy_binary import decode
+from dovetail.master.session import Session
 from dovetail.pipeline.spec import FieldType, KeyType
 
 if TYPE_CHECKING:
@@ -24,63 +23,35 @@ if TYPE_CHECKING:
     from dovetail.join.entry import MasterRows
     from dovetail.pipeline.spec import Pipeline
 
-_CONNECTION: dict[str, Any] = {
-    "connect_timeout": 10,
-    # A network that swallows packets looks like a slow query for ever; these make it an error.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
-_SESSION = (
-    # Events are UTF-8, whatever the database is encoded in.
-    "SET client_encoding = 'UTF8'",
+_SETTINGS = (
     # A row looks the same to every node, whatever the database's user has set.
     "SET TimeZone = 'UTC'",
     "SET extra_float_digits = 1",
 )
+_CURE = "`dovetail check` tells what the pipeline needs of it"
 
 
 class PostgresMaster:
     """Reads the pipeline's master table over one connection, made anew when it is lost."""
 
     def __init__(self, database_url: str, pipeline: Pipeline) -> None:
-        self._url = database_url
-        self._table = pipeline.master.table
+        self._session = Session(database_url, pipeline.master.table, _SETTINGS, _CURE)
         self._int_key = pipeline.key_type is KeyType.INT
         self._lookup = _Lookup(pipeline)
-        self._connection: psycopg.Connection | None = None
 
     def rows_of(self, keys: JoinKeys) -> MasterRows:
-        try:
-            stream = self._copy(self._lookup.by_keys(keys))
-        except psycopg.OperationalError as error:
-            self.close()
-            raise Unavailable(f"PostgreSQL cannot be read: {str(error).strip()}") from error
-        except psycopg.Error as error:
-            self.close()
-            raise MasterDataError(
-                f"master table {self._table} cannot be read: {str(error).strip()}; "
-                f"`dovetail check` tells what the pipeline needs of it"
-            ) from error
+        query = self._lookup.by_keys(keys)
+        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(query)
+        with (
+            self._session.connection() as connection,
+            connection.cursor() as cursor,
+            cursor.copy(statement) as rows,
+        ):
+            stream = b"".join(rows)
         return decode(stream, int_key=self._int_key)
 
-    def _copy(self, query: sql.Composed) -> bytes:
-        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(query)
-        with self._connected().cursor() as cursor, cursor.copy(statement) as stream:
-            return b"".join(stream)
-
-    def _connected(self) -> psycopg.Connection:
-        if self._connection is None:
-            self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
-            for setting in _SESSION:
-                self._connection.execute(setting)
-        return self._connection
-
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._session.close()
 
 
 class _Lookup:

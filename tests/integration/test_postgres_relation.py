@@ -19,8 +19,7 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.exchange import Keys, Pages, Partition
 from dovetail.join.keys import hash_text_many
 from dovetail.master.table.description import describe
-from dovetail.master.table.relation import PostgresRelation
-from dovetail.master.table.session import Session
+from dovetail.master.table.relation import PostgresRelation, session_for
 
 AMPLE = 1 << 20
 SQL = {
@@ -267,7 +266,7 @@ def relation(database, connection):
         "INSERT INTO t SELECT i / 5, i, repeat('x', i % 7 * 300) FROM generate_series(0, 499) i"
     )
     relation = PostgresRelation(
-        Session(database, "t"), describe(connection, "t"), ["k"], ["n", "v"]
+        session_for(database, "t"), describe(connection, "t"), ["k"], ["n", "v"]
     )
     yield relation
     relation.close()
@@ -354,7 +353,7 @@ def test_composite_keys_with_a_null_part_do_not_cut_a_partition_short(database, 
     key = JoinKeys(hash_text_many(text.data, text.bounds), text)
     # Limits that end before, among and behind the rows without a key.
     for most in range(2_600, 8_000, 500):
-        relation = PostgresRelation(Session(database, "c"), description, ["b", "a"], ["n"])
+        relation = PostgresRelation(session_for(database, "c"), description, ["b", "a"], ["n"])
         keys = list(relation.read(Partition(key), most).rows.keys.texts)
         relation.close()
         assert keys[:5] == [b"b\x1f4"] * 5

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.join import overlap_conditions as conditions
 from dovetail.join.columns import Column
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Events, Read
 from dovetail.join.kinds import JoinKind
-from dovetail.join.overlap import OverlapJoin
-from dovetail.join.overlap_conditions import LEAST, MOST, Intervals
-from dovetail.join.overlap_exchange import IntervalEvents, IntervalRead, no_key
-from dovetail.join.overlap_window import buffer_of
+from dovetail.join.overlap import conditions
+from dovetail.join.overlap.conditions import LEAST, MOST, Intervals
+from dovetail.join.overlap.engine import OverlapJoin
+from dovetail.join.overlap.exchange import IntervalEvents, IntervalRead, no_key
+from dovetail.join.overlap.window import buffer_of
 from dovetail.join.phase import Relation
 from dovetail.join.splice import null_row, splice
 from tests.property.engine_cases import colliding_keys, int_keys, text_keys

@@ -1,17 +1,20 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dovetail.errors import ConfigError, MasterDataError
-from dovetail.join import overlap_conditions as conditions
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.exchange import Events, Pages, Read
 from dovetail.join.kinds import JoinKind
-from dovetail.join.overlap import OverlapJoin
-from dovetail.join.overlap_conditions import LEAST, MOST
-from dovetail.join.overlap_exchange import IntervalEvents, IntervalRead
-from dovetail.join.overlap_index import next_reaching, refresh
-from dovetail.join.overlap_window import new_window
+from dovetail.join.overlap import conditions
+from dovetail.join.overlap.conditions import LEAST, MOST
+from dovetail.join.overlap.engine import OverlapJoin
+from dovetail.join.overlap.exchange import IntervalEvents, IntervalRead
+from dovetail.join.overlap.index import next_reaching, refresh
+from dovetail.join.overlap.window import new_window
 from dovetail.join.phase import Relation
 from dovetail.join.splice import null_row, splice
 from tests.unit.engine_kit import rows_each
@@ -232,3 +235,9 @@ def test_dates_are_days_and_nothing_else_is_taken_for_one():
 def test_an_open_end_that_cannot_move_leaves_nothing():
     made = conditions.intervals(ints(MOST, LEAST, 0), ints(MOST, LEAST, 2), "()")
     assert (made.lows <= made.highs).tolist() == [False, False, True]
+
+
+def test_the_example_of_the_documentation_runs():
+    page = Path(__file__).parents[2] / "docs" / "range-joins.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(compile(example, str(page), "exec"), {})

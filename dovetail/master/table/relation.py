@@ -28,6 +28,7 @@ from dovetail.join.entry import distinct
 from dovetail.join.exchange import Pages, Partition, Read
 from dovetail.join.phase import Relation
 from dovetail.master.relation import BYTES_A_ROW, cut, part
+from dovetail.master.session import Session
 from dovetail.master.table.queries import Queries
 from dovetail.master.table.records import RecordReader
 from dovetail.master.table.types import sent
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from dovetail.join.exchange import Request
     from dovetail.master.table.description import Description
     from dovetail.master.table.records import Records
-    from dovetail.master.table.session import Session
 
 _SAMPLE = 8
 """Blocks that are read to learn how large a page is."""
@@ -59,6 +59,21 @@ _FULL = 0.9
 """How much of the disk buffer a read is meant to fill, as rows differ in size."""
 _ROOM_TO_GROW = 8
 """One page in so many is there for blocks to come."""
+
+
+_SETTINGS = (
+    "SET default_transaction_read_only = on",
+    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
+    "SET max_parallel_workers_per_gather = 0",
+    "SET synchronize_seqscans = off",
+    "SET jit = off",
+)
+_CURE = "check the table, and what the database's user may read"
+
+
+def session_for(url: str, table: str) -> Session:
+    """A session as the relation needs it."""
+    return Session(url, table, _SETTINGS, _CURE)
 
 
 class PostgresRelation:

@@ -10,7 +10,7 @@ import psycopg
 from dovetail.errors import ConfigError, MasterDataError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from psycopg import sql
 
@@ -24,23 +24,19 @@ _CONNECTION: dict[str, Any] = {
     # A generic plan does not know how many keys are looked up, or how long a key range is.
     "prepare_threshold": None,
 }
-_SETTINGS = (
-    # Arrow's text is UTF-8, whatever the database is encoded in.
-    "SET client_encoding = 'UTF8'",
-    "SET default_transaction_read_only = on",
-    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
-    "SET max_parallel_workers_per_gather = 0",
-    "SET synchronize_seqscans = off",
-    "SET jit = off",
-)
+_UTF8 = "SET client_encoding = 'UTF8'"
+"""What events and Arrow's text are in, whatever the database is encoded in."""
 
 
 class Session:
     """One connection to a database, made when it is first needed and anew when it was lost."""
 
-    def __init__(self, url: str, table: str) -> None:
+    def __init__(self, url: str, table: str, settings: Sequence[str], cure: str) -> None:
+        """`settings` are statements for a new connection; `cure` says what helps the table."""
         self._url = url
         self._table = table
+        self._settings = (_UTF8, *settings)
+        self._cure = cure
         self._connection: psycopg.Connection[Any] | None = None
 
     @contextmanager
@@ -54,8 +50,7 @@ class Session:
         except psycopg.Error as error:
             self.close()
             raise MasterDataError(
-                f"master table {self._table} cannot be read: {_told(error)}; check the table, and "
-                f"what the database's user may read"
+                f"master table {self._table} cannot be read: {_told(error)}; {self._cure}"
             ) from error
 
     def value(self, query: sql.Composed) -> bytes | None:
@@ -80,7 +75,7 @@ class Session:
                     "postgresql://user@host:5432/database, with the special characters of a "
                     "password percent-encoded"
                 ) from None
-            for setting in _SETTINGS:
+            for setting in self._settings:
                 self._connection.execute(setting)
         return self._connection
 

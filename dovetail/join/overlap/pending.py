@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 
 from dovetail.join.memory import copy, move
-from dovetail.join.overlap_index import mixed, sort_in
-from dovetail.join.overlap_window import (
+from dovetail.join.overlap.index import mixed, sort_in
+from dovetail.join.overlap.window import (
     COUNT,
     GONE,
     LEFT,
@@ -23,7 +23,7 @@ from dovetail.join.pool import inner
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
-    from dovetail.join.overlap_window import Window
+    from dovetail.join.overlap.window import Window
 
 _NOWHERE = -1
 

@@ -15,7 +15,7 @@ An event may so be answered in several reads, and its rows never wait in memory:
 may match half of R. `Met.done` says whose last answer was given. b and w may change before
 every step, as in AMESHJOIN (§3.3): each event knows its start page.
 
-Memory: a disk buffer, into which every read must fit, and the window (overlap_window.py) for
+Memory: a disk buffer, into which every read must fit, and the window (window.py) for
 all that is pending and its index, allocated once; together the budget. Answers belong to the
 caller and do not count.
 """
@@ -30,11 +30,11 @@ from dovetail.errors import ConfigError, MasterDataError
 from dovetail.join.engine import Figures, Offered
 from dovetail.join.entry import LARGEST
 from dovetail.join.exchange import Pages
-from dovetail.join.overlap_exchange import NOBODY_MET, Met
-from dovetail.join.overlap_index import sort_in
-from dovetail.join.overlap_matching import Step, meet, nobody_met
-from dovetail.join.overlap_pending import admit, close_ranks, leave
-from dovetail.join.overlap_window import (
+from dovetail.join.overlap.exchange import NOBODY_MET, Met
+from dovetail.join.overlap.index import sort_in
+from dovetail.join.overlap.matching import Step, meet, nobody_met
+from dovetail.join.overlap.pending import admit, close_ranks, leave
+from dovetail.join.overlap.window import (
     BYTES_A_SLOT,
     COUNT,
     LEFT,
@@ -48,7 +48,7 @@ from dovetail.join.pending import UNBOUNDED
 
 if TYPE_CHECKING:
     from dovetail.join.kinds import JoinKind
-    from dovetail.join.overlap_exchange import IntervalEvents, IntervalRead
+    from dovetail.join.overlap.exchange import IntervalEvents, IntervalRead
     from dovetail.join.phase import Relation
 
 _DISK_BUFFER_SHARE = 4

@@ -13,7 +13,7 @@ from dovetail.join.exchange import NO_ANSWERS, Answers
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints
     from dovetail.join.exchange import Events, Read
-    from dovetail.join.overlap_conditions import Intervals
+    from dovetail.join.overlap.conditions import Intervals
 
 
 def no_key(count: int) -> JoinKeys:

@@ -19,7 +19,7 @@ from numba import njit
 from dovetail.join.columns import Column
 from dovetail.join.entry import HEADER, KEY, ROWS, SIZE
 from dovetail.join.memory import copy, load_int32, store_int32, store_int64
-from dovetail.join.overlap_index import (
+from dovetail.join.overlap.index import (
     bucket_bits,
     first_of,
     look_ahead,
@@ -28,13 +28,13 @@ from dovetail.join.overlap_index import (
     refresh,
     run_end,
 )
-from dovetail.join.overlap_window import COUNT, GONE
+from dovetail.join.overlap.window import COUNT, GONE
 from dovetail.join.pool import inner
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
-    from dovetail.join.overlap_exchange import IntervalRead
-    from dovetail.join.overlap_window import Window
+    from dovetail.join.overlap.exchange import IntervalRead
+    from dovetail.join.overlap.window import Window
 
 _AHEAD = 16
 _COMMA = 44

@@ -22,12 +22,12 @@ import numpy as np
 from numba import njit
 
 from dovetail.join.memory import prefetch
-from dovetail.join.overlap_window import FANOUT, FANOUT_BITS, NEW, SORTED, STALE
+from dovetail.join.overlap.window import FANOUT, FANOUT_BITS, NEW, SORTED, STALE
 from dovetail.join.pool import inner
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints, SmallInts
-    from dovetail.join.overlap_window import Window
+    from dovetail.join.overlap.window import Window
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
