@@ -1,7 +1,7 @@
 """auto: the algorithm that the cost model ranks first, measured and changed while it runs.
 
     offer, wants, feed ──► observe ──► workload, factors ──► every model's plan ──► switch
-                           seconds, sizes,   refined              × what it was off by, where
+                           seconds, sizes,   refined              × what it was off by, if
                            sample of keys                         it has run before
 
 1. A stretch is several turns of what is pending: its first part settles, its second is measured.
@@ -21,7 +21,6 @@ The engine measures in counts; seconds come from the clock that is passed in. On
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -59,9 +58,10 @@ PATIENCE = 16
 _HEADROOM = 1.25
 """A rate is planned with so much to spare."""
 _KEPT_CHOICES = 100
-_CHANGE = 0.3
+_CHANGE = 0.4
 """A rate that falls by more, and stays so, is looked into at once."""
-_NO_ACCIDENT = 2
+_NO_ACCIDENT = 3
+_FAILING = 0.5
 _RESTING = 50
 """So many times as long as the models took they are not asked again."""
 _LESSON = 16
@@ -148,6 +148,7 @@ class Auto:
         self._rows_seen = self._row_bytes_seen = 0
         self._rate, self._saturated = 0.0, True
         self._behind = 0
+        self._last_rate = 0.0
         self._asked_models = self._models_took = 0.0
         self._plans = self._planned()
         first, plan = next(iter(self._plans.items()))
@@ -247,6 +248,9 @@ class Auto:
         turn = max(1, self.engine.pending)
         if stretch.reads < self._patience:
             return
+        if self._failing(stretch, turn):
+            self._consider(stretch.accepted / stretch.seconds, saturated=True)
+            return
         if not stretch.measuring:
             if stretch.accepted >= SETTLING * turn:
                 self._stretch = _Stretch(measuring=True)
@@ -254,6 +258,13 @@ class Auto:
         if stretch.accepted >= MEASURED * turn and stretch.seconds > 0:
             self._stretch = _Stretch(measuring=True)
             self._consider(stretch.accepted / stretch.seconds, saturated=stretch.refused)
+
+    def _failing(self, stretch: _Stretch, turn: int) -> bool:
+        """Whether a new algorithm is so much slower than the last that its trial can end."""
+        if stretch.measuring or not self._last_rate:
+            return False
+        long_enough = stretch.seconds * self._last_rate > SETTLING * turn
+        return long_enough and stretch.accepted < _FAILING * stretch.seconds * self._last_rate
 
     def _consider(self, rate: float, *, saturated: bool) -> None:
         """Judge a stretch; two that fall far behind the ones before are no accident."""
@@ -266,7 +277,9 @@ class Auto:
         # The models take their time: a fiftieth of all, at most, unless something has changed.
         if changed or self._clock() - self._asked_models >= _RESTING * self._models_took:
             self._ask_models()
+        last_rate = self._rate
         if self._choose():
+            self._last_rate = last_rate
             self._rate = 0.0
             self._stretch = _Stretch()
 
@@ -329,9 +342,8 @@ class Auto:
         return sorted(corrected, key=lambda named: -named[1].rate)
 
     def _corrected(self, name: str, plan: Plan) -> Plan:
-        known = self._corrections.values()
-        usual = math.exp(sum(map(math.log, known)) / len(known)) if known else 1.0
-        return replace(plan, rate=plan.rate * self._corrections.get(name, usual))
+        """A plan by what was seen of its algorithm; one that has not run is believed."""
+        return replace(plan, rate=plan.rate * self._corrections.get(name, 1.0))
 
     def _allowed(self, workload: Workload) -> float:
         """The memory that an order constraint lets a join make use of."""

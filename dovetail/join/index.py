@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from dovetail.join.exchange import Read
     from dovetail.join.held import Held
 
-_FORESEEN = 4
-"""Keys behind the oldest whose partitions a driver may read ahead."""
+_FORESEEN = 64
+"""Keys behind the oldest whose partitions a driver may read ahead. The oldest events came together
+and most of their partitions have been read since: those that are left share a few."""
 
 
 class Index:

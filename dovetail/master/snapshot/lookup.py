@@ -41,6 +41,7 @@ class Looker:
         self._reader = reader
         self._buffer = Buffer()
         self._ahead = Ahead(layout, reader, read_ahead=read_ahead)
+        self._largest = place.largest_page(layout.shape)[1]
 
     def forget(self) -> None:
         """Leave the memory: another kind of read comes next."""
@@ -54,7 +55,7 @@ class Looker:
         left out: it comes with the partition that is read for it.
         """
         self._buffer = Buffer()
-        doubled = self._ahead.doubles(most, place.largest_page(self._shape)[1])
+        doubled = self._ahead.doubles(most, self._largest)
         first, end = self._group(key, pages, most // 2 if doubled else most)
         size = place.read_bytes(self._shape, first, end)
         if doubled and 2 * size > most:  # of one key
@@ -86,12 +87,15 @@ class Looker:
 
     def _read_ahead(self, first: int, then: JoinKeys, pages: int, most: int) -> None:
         """Begin to read for the first key that lies elsewhere."""
-        for nth in range(len(then)):
-            following, end = self._group(then.slice(nth, nth + 1), pages, most)
-            if following != first:
-                if place.read_bytes(self._shape, following, end) <= most:
-                    self._ahead.start(following, end)
-                return
+        if not len(then):
+            return
+        firsts, _ = place.holding(self._shape, then.values)
+        elsewhere = firsts // pages != first // pages
+        nth = int(elsewhere.argmax())
+        following, end = self._group(then.slice(nth, nth + 1), pages, most)
+        fits = place.read_bytes(self._shape, following, end) <= most
+        if elsewhere[nth] and fits:
+            self._ahead.start(following, end)
 
     def rows_of(self, keys: JoinKeys, most: int) -> Read:
         """Read all rows of these distinct keys, or of the first so many whose rows fit."""
