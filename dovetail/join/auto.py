@@ -9,8 +9,8 @@
 3. Every candidate's plan is asked for: the highest rate in this memory while events are refused
    for want of room; else the least memory at the rate at which they come, which is also the
    shortest wait. A prediction is corrected by what the algorithm's last stretch had shown.
-4. Another algorithm takes over if it promises a tenth more. The engine keeps what is pending and
-   cached, so that no answer is lost or repeated.
+4. Another algorithm takes over if it promises a tenth more, a fifth if it has not run yet. The
+   engine keeps what is pending and cached, so that no answer is lost or repeated.
 
 An order constraint leaves a scan little to wait with: its plans get no more memory than the events
 that it may hold back, and a lookup wins. Every choice is kept with its reason.
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 
 SCANNING = ("ssbj",)
 BY_KEY = ("ssbj", "cachejoin", "hybridjoin", "srj")
-ADVANTAGE = 1.1
-"""How much better another algorithm must promise to be."""
+ADVANTAGE, UNTRIED = 1.1, 1.2
+"""How much better another algorithm must promise to be; and one that has not run yet, because a
+trial costs, and models err."""
 SETTLING, MEASURED = 2, 2
 """Turns of the pending events that a stretch waits, and measures."""
 _SAMPLE_SHARE = 64
@@ -309,7 +310,7 @@ class Auto:
         if plan and self._saturated:
             self._corrections[current] = self._rate / plan.rate
         best, promised = self._ranked()[0]
-        if best == current or not self._worth(promised, plan):
+        if best == current or not self._worth(best, promised, plan):
             if plan and isinstance(self.engine.phase, Scan):
                 self.engine.phase.tune(self._parameters(plan, self.disk_buffer).pages)
             return False
@@ -318,9 +319,10 @@ class Auto:
         self._note(best, promised, was)
         return True
 
-    def _worth(self, promised: Plan, current: Plan | None) -> bool:
+    def _worth(self, name: str, promised: Plan, current: Plan | None) -> bool:
         if self._saturated:
-            return promised.rate > ADVANTAGE * self._rate
+            needed = ADVANTAGE if name in self._corrections else UNTRIED
+            return promised.rate > needed * self._rate
         return current is None or promised.memory * ADVANTAGE < current.memory
 
     def _planned(self) -> dict[str, Plan]:
