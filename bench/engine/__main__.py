@@ -70,7 +70,7 @@ class Settings:
     @classmethod
     def quick(cls) -> Settings:
         cells = [(0.0, 0.01), (0.5, 0.01), (1.0, 0.01), (0.0, 0.1), (1.0, 0.1)]
-        return cls([5_000_000], cells, QUICK, 2.0, 0.4, 7)
+        return cls([5_000_000], cells, QUICK, 1.5, 0.4, 5)
 
 
 @dataclass
