@@ -30,6 +30,10 @@ run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a mi
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
 	$(BIN)/python -m pytest tests $(TESTS)
 
+.PHONY: matrix
+matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
+	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py
+
 .PHONY: check
 check: $(VENV)/ready ## Lint, format and types
 	$(BIN)/ruff check
@@ -45,12 +49,16 @@ format: $(VENV)/ready ## Format the code and fix what can be fixed
 proto: $(VENV)/ready ## Generate dovetail/contracts from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/dovetail/contracts/*.proto
 
+.PHONY: chaos
+chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000)
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE))
+
 .PHONY: bench
 bench: $(VENV)/ready ## Measure the pipeline end to end (QUICK=1 for a short one)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
 
 .PHONY: bench-engine
-bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a smaller grid, five minutes; else an hour)
+bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a smaller grid, five minutes; else half an hour)
 	@$(BIN)/python -m bench.engine $(if $(QUICK),--quick)
 
 .PHONY: clean

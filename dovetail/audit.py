@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from dovetail import topology as services
 from dovetail.stream import ledger
-from dovetail.stream.ledger import dead_letters, parse
+from dovetail.stream.ledger import dead_letters, parse, shed_events
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.topics import admin_of, beginnings, ends
+from dovetail.stream.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +67,13 @@ class Audit:
         return dead_letters(self.stages[services.INGEST])
 
     @property
+    def shed(self) -> int:
+        return shed_events(self.stages[services.MAPPER])
+
+    @property
     def in_flight(self) -> int:
-        return self.taken - self.enriched - self.unmatched - self.dead_lettered
+        answered = self.enriched + self.unmatched
+        return self.taken - answered - self.dead_lettered - self.shed
 
     @property
     def backlogs(self) -> dict[str, int]:
@@ -89,7 +95,7 @@ class Audit:
     def equation(self) -> str:
         return (
             f"in {self.taken:,} = enriched {self.enriched:,} + unmatched {self.unmatched:,} "
-            f"+ parked 0 + dead-lettered {self.dead_lettered:,} + shed 0 "
+            f"+ parked 0 + dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
             f"+ in flight {self.in_flight:,}"
         )
 
@@ -105,6 +111,7 @@ class Auditor:
     def __init__(self, settings: Settings, topology: Topology) -> None:
         self._topology = topology
         self._admin = admin_of(settings)
+        self._unread = Unread(settings, topology.source)
         self._offsets = {
             stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
             for stage in topology.stages
@@ -123,17 +130,22 @@ class Auditor:
         return Audit(stages, waiting, list(_problems(stages)))
 
     def _waiting(self, committed: dict[int, Committed]) -> int:
-        """Records of the source behind what ingest has committed, or behind its beginning."""
+        """Records of the source behind what ingest has committed, or behind its beginning.
+
+        It counts the offsets, so that transactions add a little; but where there is none but
+        theirs, nothing waits.
+        """
         starts = beginnings(self._admin, self._topology.source)
-        taken = {number: at.offset for number, at in committed.items()}
-        return sum(
-            end - max(start, taken.get(number, 0))
-            for number, (start, end) in enumerate(
-                zip(starts, ends(self._admin, self._topology.source), strict=True)
-            )
-        )
+        last = ends(self._admin, self._topology.source)
+        taken = {
+            number: max(start, committed[number].offset if number in committed else 0)
+            for number, start in enumerate(starts)
+        }
+        behind = {number: at for number, at in taken.items() if at < last[number]}
+        return sum(last[number] - taken[number] for number in self._unread.behind(behind))
 
     def close(self) -> None:
+        self._unread.close()
         for offsets in self._offsets.values():
             offsets.close()
 
@@ -150,9 +162,10 @@ def _problems(stages: dict[str, Counter[str]]) -> Iterator[str]:
 
 
 def _given_out(counts: Counter[str]) -> int:
-    """Add up what became of a stage's events: passed on, answered or buried."""
+    """Add up what became of a stage's events: passed on, answered, buried or shed."""
     passed_on = sum(counts[outcome] for _, outcome, _ in _HANDOVERS)
-    return passed_on + sum(counts[outcome] for outcome in _ANSWERED) + dead_letters(counts)
+    answered = sum(counts[outcome] for outcome in _ANSWERED)
+    return passed_on + answered + dead_letters(counts) + shed_events(counts)
 
 
 def _ledger(committed: dict[int, Committed]) -> Counter[str]:

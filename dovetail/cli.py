@@ -105,6 +105,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     verdict = verify(Settings.from_environment(), pipeline, Topology(pipeline), print)
     print(f"{verdict.events:,} events, {verdict.expected:,} outputs expected")
     print(f"{verdict.outputs:,} outputs found")
+    if verdict.shed:
+        print(f"{verdict.shed:,} events shed, of which no output is expected")
     for difference in verdict.differences:
         print(f"off: {difference}")
     return 0 if verdict.equal else 1

@@ -5,8 +5,9 @@
                   ▼                              migrations         ▼
              dead-letter                                 │       missed ─► disk_phase ─► enriched
                                                          └──────────────────────┘
-An event that yields no output goes to `unmatched`, from either phase. Services, tests,
-the audit and the console read this module; no topic's name is spelled anywhere else.
+An event that yields no output goes to `unmatched`, from either phase; one that is shed in an
+overload goes to `shed`, from the mapper. Services, tests, the audit and the console read this
+module; no topic's name is spelled anywhere else.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ LARGEST_MESSAGE_BYTES = 16 << 20
 event or one join key with very many master rows can come near."""
 
 
+DAY_MS = 24 * 3600 * 1000
+"""For so long a request's idempotency key is known."""
+
+
 class Keeps(Enum):
     """What a topic keeps of what was written to it."""
 
@@ -44,6 +49,8 @@ class Keeps(Enum):
     """The latest message of each key."""
     UNREAD = auto()
     """What its stage has not read yet, however old; the rest is purged by `control`."""
+    FOR_A_DAY = auto()
+    """The latest message of each key, for a day."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -51,6 +58,10 @@ class Keeps(Enum):
         segments = {"segment.bytes": str(64 << 20)}
         if self is Keeps.LATEST:
             return {"cleanup.policy": "compact", **segments}
+        if self is Keeps.FOR_A_DAY:
+            # A segment is closed once an hour, so that it can be deleted after its day.
+            times = {"retention.ms": str(DAY_MS), "segment.ms": str(DAY_MS // 24)}
+            return {"cleanup.policy": "compact,delete", **times, **segments}
         if self is Keeps.UNREAD:
             return {"retention.ms": "-1", "retention.bytes": "-1", **segments}
         return {}
@@ -132,11 +143,21 @@ class Topology:
         return self._topic("parked", 1)
 
     @cached_property
+    def requests(self) -> Topic:
+        """The requests by HTTP that are answered, by their idempotency keys."""
+        return self._topic("requests", 1, Keeps.FOR_A_DAY)
+
+    @cached_property
     def stages(self) -> tuple[Stage, ...]:
         return (
             Stage(INGEST, self.source, (self.clean, self.dead_letter)),
-            Stage(MAPPER, self.clean, (self.mapped,)),
-            Stage(CACHE_PHASE, self.mapped, (self.enriched, self.unmatched, self.missed), True),
+            Stage(MAPPER, self.clean, (self.mapped, self.shed)),
+            Stage(
+                CACHE_PHASE,
+                self.mapped,
+                (self.enriched, self.unmatched, self.missed, self.migrations),
+                True,
+            ),
             Stage(DISK_PHASE, self.missed, (self.enriched, self.unmatched, self.migrations), True),
         )
 
@@ -160,5 +181,6 @@ class Topology:
         yield self.dead_letter
         yield self.shed
         yield self.parked
+        yield self.requests
         yield Topic(CONTROL_TOPIC, 1)
         yield Topic(STATS_TOPIC, 1)

@@ -7,22 +7,31 @@ handful of events goes through all stages in one process, from memory to memory.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dovetail.contracts.migration_pb2 import Migration
+from dovetail.contracts.progress_pb2 import Progress
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
-from dovetail.master.copy_binary import decode
+from dovetail.join.exchange import Keys, Read
+from dovetail.join.phase import Relation
+from dovetail.join.shedding.frequency import KnownFrequencies
+from dovetail.join.shedding.strategies import TopW
+from dovetail.master.table.json_rows import JsonRows
 from dovetail.pipeline.spec import Format, Framing, KeyType
 from dovetail.service.metrics import Latency
+from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Records, compile_kernels
+from dovetail.stream.window import LEAST, Window
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
+from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
 from services.ingest.handler import IngestHandler
 from services.mapper.handler import MapperHandler
@@ -30,8 +39,8 @@ from services.mapper.handler import MapperHandler
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dovetail.join.columns import Ints
-    from dovetail.join.entry import MasterRows
+    from dovetail.join.columns import Flags
+    from dovetail.join.exchange import Request
     from dovetail.pipeline.spec import Pipeline
 
 _BUDGET = 1 << 20
@@ -40,16 +49,22 @@ _BUDGET = 1 << 20
 def warm(pipeline: Pipeline) -> None:
     topology = Topology(pipeline)
     compile_kernels()
+    for lines in (True, False):
+        splitting.split(bytearray(b"{}"), lines=lines, most=1)
     # The kernels of another format are compiled by bad events as well as by good ones.
     _handled(IngestHandler(pipeline, topology), [b"", b""])
     clean = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))
     mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
+    if pipeline.overload:
+        _handled(MapperHandler(pipeline, topology, _Shedding()), clean[topology.clean.name])
     migrations = MemoryMigrations()
     cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
     missed = _handled(cache, mapped[topology.mapped.name])
-    disk = DiskHandler(pipeline, topology, _Store(pipeline), _BUDGET, 1000, Latency())
-    answered = _handled(disk, missed[topology.missed.name])
-    migrations.take(answered[topology.migrations.name])
+    for unique in (False, True):
+        master = _Empty(pipeline, unique=unique)
+        disk = _disk(pipeline, topology, master)
+        answered = _handled(disk, missed[topology.missed.name])
+    migrations.take(answered.get(topology.migrations.name, []))
     cache.between_steps()
     _handled(cache, mapped[topology.mapped.name])
     cache.revoke(list(range(pipeline.slots)))
@@ -69,6 +84,23 @@ class _Sink:
         self.sent.setdefault(topic, []).extend(column[i] for i in range(len(column)))
 
 
+class _Shedding:
+    """Sheds everything, by f_R."""
+
+    strategy = TopW.name
+
+    def look(self) -> None: ...
+
+    def admit(self, keys: JoinKeys) -> Flags:
+        known = KnownFrequencies(_BUDGET, keys.values, np.ones(len(keys)))
+        return TopW(known).priorities(keys) < 0
+
+    def figures(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None: ...
+
+
 class MemoryMigrations:
     """Hands migrations from the disk phase to the cache, without a broker."""
 
@@ -86,24 +118,52 @@ class MemoryMigrations:
         self._payloads = payloads
 
     def changes(self) -> Iterable[Change]:
-        entries = Column.of([Migration.FromString(payload).entry for payload in self._payloads])
-        nothing = JoinKeys(np.empty(0, np.int64), Column.of([]))
-        return [Change(Entries.received(entries), nothing)]
+        arrived = decode_migrations(Column.of(self._payloads))
+        nobody = JoinKeys(np.empty(0, np.int64), Column.of([]))
+        entries = Entries.received(arrived.entries)
+        return [Change(entries, arrived.read_at_ms, arrived.events, 1, nobody)]
 
-    def forget(self, slots: list[int], held: Ints) -> Ints:  # noqa: ARG002 - all of them
-        return held
+    def forget(self, slots: list[int]) -> None: ...
 
 
-class _Store:
+class _Empty:
     """A master table with no rows, in the form in which PostgreSQL sends it."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._int_key = pipeline.key_type is KeyType.INT
+    def __init__(self, pipeline: Pipeline, *, unique: bool) -> None:
+        self._rows = JsonRows(int_key=pipeline.key_type is KeyType.INT)
+        self.facts = Relation(unique=unique)
 
-    def rows_of(self, _: JoinKeys) -> MasterRows:
-        return decode(b"\0" * 19 + b"\xff\xff", int_key=self._int_key)
+    def read(self, request: Request, _most: int) -> Read:
+        covers = len(request.keys) if isinstance(request, Keys) else 1
+        return Read(self._rows.read(b"").rows, covers, np.zeros(covers, np.int64))
+
+    def renew(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def keep(self, slots: frozenset[int] | None) -> None: ...
 
     def close(self) -> None: ...
+
+
+class _NoProgress:
+    def read(self, slot: int, number: int) -> Progress:
+        return Progress(slot=slot, number=number)
+
+    def close(self) -> None: ...
+
+
+def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler:
+    return DiskHandler(
+        pipeline,
+        topology,
+        lambda: build_join(pipeline, master, _BUDGET, time.monotonic),
+        Window(LEAST),
+        _NoProgress(),
+        _BUDGET,
+        Latency(),
+        time.monotonic,
+    )
 
 
 def _handled(handler: Any, values: list[bytes]) -> dict[str, list[bytes]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bench.engine.data import FOLDER
+from bench.engine import data
 from deploy.local import ports
-from deploy.local.home import Home
+from deploy.local.home import CHECKOUT, Home
 from deploy.local.postgres import Database
 from deploy.local.processes import reap_leftovers, sole_supervisor
 from dovetail.api import Postgres
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @contextmanager
 def catalogue(rows: int) -> Iterator[Relation]:
     """The table as a relation, while its server runs."""
-    home = Home(FOLDER / "database", FOLDER.parents[1])
+    home = Home(data.FOLDER / "database", CHECKOUT / ".dovetail")
     with ExitStack() as stack:
         stack.enter_context(sole_supervisor(home))
         reap_leftovers(home)

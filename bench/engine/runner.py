@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bench.engine.data import Stream
     from dovetail.join.engine import Figures, Offered
     from dovetail.join.exchange import Answers, Events, Read, Request
+    from dovetail.join.tuning import ArrivalTuner
 
 _BATCHES_A_STEP = 8
 """A cache that answers everything would never ask for a read."""
@@ -44,6 +45,7 @@ class Window:
 
     seconds: float
     events: int
+    """Answered: a cache that still grows lets nothing in for a while."""
     hits: int
     steps: int
     rows: int
@@ -59,11 +61,19 @@ class Window:
 
 
 class Runner:
-    def __init__(self, name: str, join: Join, source: Source, stream: Stream) -> None:
+    def __init__(
+        self,
+        name: str,
+        join: Join,
+        source: Source,
+        stream: Stream,
+        tuner: ArrivalTuner | None = None,
+    ) -> None:
         self.name = name
         self.join = join
         self._source = source
         self._stream = stream
+        self._tuner = tuner
 
     def step(self) -> None:
         """Offer until events are refused, then read once."""
@@ -71,6 +81,8 @@ class Runner:
             events = self._stream.rest()
             offered = self.join.offer(events)
             self._stream.take(offered.accepted)
+            if self._tuner is not None:
+                self._tuner.arrived(len(events))
             self._put_out(offered.answers)
             if offered.accepted < len(events):
                 break
@@ -79,21 +91,19 @@ class Runner:
             read = self._source.read(request, self.join.disk_buffer)
             self._put_out(self.join.feed(read))
 
-    def run(self, seconds: float, least_events: float = 0) -> Window:
-        """Go on for so long, and until so many events were let in."""
+    def run(self, seconds: float) -> Window:
+        """Go on for so long, and for one step at least."""
         figures = self.join.figures
-        before = figures.accepted, figures.hits, figures.reads, figures.rows_read
+        before = figures.answered, figures.hits, figures.reads, figures.rows_read
         began = time.perf_counter()
         while True:
             self.step()
             taken = time.perf_counter() - began
-            if taken >= seconds and figures.accepted - before[0] >= least_events:
-                break
-            if taken >= 10 * seconds:
+            if taken >= seconds:
                 break
         return Window(
             taken,
-            figures.accepted - before[0],
+            figures.answered - before[0],
             figures.hits - before[1],
             figures.reads - before[2],
             figures.rows_read - before[3],

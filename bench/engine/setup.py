@@ -20,6 +20,7 @@ from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, models
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import Keys, Pages
+from dovetail.join.tuning import ArrivalTuner
 from dovetail.master.snapshot.relation import SnapshotRelation
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dovetail.join.cost.plan import Plan
     from dovetail.join.cost.workload import Workload
 
-MODEL_OF = {"cmeshjoin": "ssbj"}
+MODEL_OF = {"cmeshjoin": "ssbj", "ameshjoin": "meshjoin"}
 """Whose plan an algorithm without a model of its own is set up by."""
 SLACK = 32 << 10
 """Direct reads start and end at whole blocks of every file."""
@@ -39,7 +40,7 @@ _READS = 9
 _A_LOT = 1 << 26
 ROWS_A_PAGE = 64
 _CALIBRATED_SKEW, _CALIBRATED_SHARE = 0.8, 0.04
-_CALIBRATION = 1.2
+CALIBRATION = 1.2
 """Seconds of warming up, and of measuring, for each join that the factors are corrected by."""
 _SWEEPS = 50
 
@@ -103,14 +104,20 @@ class Bench:
         disk_buffer = int(max(SLACK, plan.parts.disk_buffer)) + SLACK
         if algorithm in {"srj", "inlj"}:
             disk_buffer = max(disk_buffer, self.cell.memory // 8)
+        tuner = self._tuner() if algorithm == "ameshjoin" else None
         engine = Engine(
             algorithm,
             relation.facts,
             self.cell.memory,
-            parameters=parameters(plan),
+            parameters=replace(parameters(plan), tuner=tuner),
             disk_buffer=disk_buffer,
         )
-        return Runner(algorithm, engine, relation, Stream(self.keys[ordered]))
+        return Runner(algorithm, engine, relation, Stream(self.keys[ordered]), tuner)
+
+    def _tuner(self) -> ArrivalTuner:
+        memory = self.cell.memory
+        workload = self.workload(ordered=False)
+        return ArrivalTuner(workload, self.factors, memory, time.perf_counter)
 
 
 def parameters(plan: Plan) -> Parameters:
@@ -122,17 +129,17 @@ def parameters(plan: Plan) -> Parameters:
     )
 
 
-def measured_factors(rows: int) -> Factors:
+def measured_factors(rows: int, calibration: float = CALIBRATION) -> Factors:
     """The processor's factors from the engine, the disk's from the snapshot itself."""
     folder = snapshot(rows)
     found = measure(time.perf_counter, row_bytes=ROW_BYTES, event_bytes=EVENT_BYTES)
     seek, page = affine(PAGES, [_read_seconds(folder, rows, pages) for pages in PAGES])
     request, key = affine(KEYS, [_lookup_seconds(folder, rows, count) for count in KEYS])
     found = replace(found, seek=seek, page=page, request=request, key=key, read_ahead=True)
-    return calibrated(found, rows)
+    return calibrated(found, rows, calibration)
 
 
-def calibrated(factors: Factors, rows: int) -> Factors:
+def calibrated(factors: Factors, rows: int, seconds: float) -> Factors:
     """Correct the factors by steps of whole joins, other ones than those that are measured."""
     keys = drawn(rows, _CALIBRATED_SKEW, ordered=False)
     lessons = []
@@ -142,8 +149,8 @@ def calibrated(factors: Factors, rows: int) -> Factors:
                 memory = disk_buffer + int(_CALIBRATED_SHARE * rows * ROW_BYTES)
                 engine = Engine(algorithm, relation.facts, memory, disk_buffer=disk_buffer)
                 runner = Runner(algorithm, engine, relation, Stream(keys))
-                runner.run(_CALIBRATION)
-                lessons.append((runner.run(_CALIBRATION), disk_buffer >= READ_AHEAD_FROM))
+                runner.run(seconds)
+                lessons.append((runner.run(seconds), disk_buffer >= READ_AHEAD_FROM))
     for _ in range(_SWEEPS):
         for window, ahead in lessons:
             work = step_work(window)

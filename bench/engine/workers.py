@@ -22,6 +22,7 @@ from dovetail.service.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from pathlib import Path
 
     from bench.engine.setup import Bench, Cell
     from dovetail.join.cost.plan import Plan
@@ -31,15 +32,15 @@ WORKERS = 2
 
 class Workers:
     def __init__(self, bench: Bench) -> None:
-        halves(bench.cell.rows)  # written before both want it
+        folders = halves(bench.cell.rows)
         plan = bench.plan("pcsrj", ordered=False)
         context = multiprocessing.get_context("spawn")
         self._ends = []
         self._processes = []
-        for number in range(WORKERS):
+        for number, folder in enumerate(folders):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_work, args=(theirs, number, bench.cell, plan), daemon=True
+                target=_work, args=(theirs, number, folder, bench.cell, plan), daemon=True
             )
             process.start()
             self._ends.append(ours)
@@ -60,11 +61,11 @@ class Workers:
         return float(sum(end.recv() for end in self._ends))
 
 
-def _work(end: Connection, number: int, cell: Cell, plan: Plan) -> None:
+def _work(end: Connection, number: int, folder: Path, cell: Cell, plan: Plan) -> None:
     keep_freed_memory()
     keys = drawn(cell.rows, cell.skew, ordered=False)
     mine = Mapper(WORKERS, int_key=True).slots(JoinKeys.of_ints(keys)) == number
-    with SnapshotRelation(halves(cell.rows)[number]) as relation:
+    with SnapshotRelation(folder) as relation:
         engine = Engine(
             "pcsrj",
             relation.facts,

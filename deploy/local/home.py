@@ -22,6 +22,8 @@ class Home:
 
     folder: Path
     downloads: Path | None = None
+    logs_kept: int = 1
+    """How many earlier logs of a process are kept beside its present one."""
 
     @classmethod
     def of_checkout(cls, environ: Mapping[str, str] = os.environ) -> Home:

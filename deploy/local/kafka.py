@@ -20,6 +20,7 @@ from deploy.local.processes import Managed, run_tool
 from dovetail.errors import ConfigError, StackError, Unavailable
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Mapping
 
     from deploy.local.home import Home
@@ -117,6 +118,10 @@ class Broker:
             f"Kafka did not answer at {self.bootstrap} within {timeout_s:.0f} s. "
             f"The end of {self._process.log}:\n{last_lines(self._process.log)}"
         )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the broker a signal, without waiting; `prepare` and `start` bring it back."""
+        self._process.send(number)
 
     def check(self) -> None:
         """Raise if the broker has ended by itself."""

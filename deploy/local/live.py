@@ -48,6 +48,7 @@ class Live:
             f"in {totals['in']:,} ({self._rates['in']:,.0f}/s)  "
             f"enriched {totals['enriched']:,} ({self._rates['outputs']:,.0f}/s)  "
             f"unmatched {totals['unmatched']:,}  dead {totals['dead_lettered']:,}  "
+            f"shed {totals['shed']:,}  "
             f"hits {_share(totals['hit_rate'])}  in flight {totals['in_flight']:,}  "
             f"waiting {totals['waiting']:,}"
         )
@@ -64,7 +65,7 @@ class Live:
 
     def _totals(self, totals: dict[str, Any]) -> Table:
         table = Table(box=None, pad_edge=False)
-        for name in ("in", "enriched", "unmatched", "dead letters", "in flight", "waiting"):
+        for name in ("in", "enriched", "unmatched", "dead letters", "shed", "in flight", "waiting"):
             table.add_column(name, justify="right")
         for name in ("in/s", "out/s", "hit rate", "sum"):
             table.add_column(name, justify="right", style="cyan")
@@ -73,6 +74,7 @@ class Live:
             f"{totals['enriched']:,}",
             f"{totals['unmatched']:,}",
             f"{totals['dead_lettered']:,}",
+            f"{totals['shed']:,}",
             f"{totals['in_flight']:,}",
             f"{totals['waiting']:,}",
             f"{self._rates['in']:,.0f}",

@@ -106,6 +106,10 @@ class Database:
                     ) from error
             time.sleep(0.05)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send the server a signal, without waiting; `prepare` and `start` bring it back."""
+        self._process.send(number)
+
     def check(self) -> None:
         """Raise if the server has ended by itself."""
         self._process.check()

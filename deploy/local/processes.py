@@ -54,6 +54,7 @@ class Managed:
         """Take `wrapper` for what must run before the guard: a change of user."""
         self.name = name
         self.log = home.logs / f"{name}.log"
+        self._logs_kept = home.logs_kept
         self._command = [str(part) for part in command]
         self._env = dict(env) if env is not None else None
         self._cwd = cwd
@@ -68,8 +69,7 @@ class Managed:
 
     def start(self) -> None:
         """Start the child, in a session of its own: Ctrl-C reaches only the supervisor."""
-        if self.log.exists():
-            self.log.replace(self.log.with_suffix(".log.1"))
+        self._turn_logs()
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 [*self._wrapper, *guarded(self._command, self._stop_signal)],
@@ -94,6 +94,11 @@ class Managed:
         """Return None while the child runs."""
         return self._child.poll() if self._child else None
 
+    def send(self, number: signal.Signals) -> None:
+        """Send the child a signal, without waiting for what becomes of it; nothing if it ended."""
+        if self._child is not None:
+            self._child.send_signal(number)
+
     def check(self) -> None:
         """Raise if the child has ended by itself."""
         code = self.exit_code()
@@ -112,6 +117,16 @@ class Managed:
         self._child.wait()
         self._record.unlink(missing_ok=True)
         self._child = None
+
+    def _turn_logs(self) -> None:
+        """Make room for a new log: x.log becomes x.log.1, which becomes x.log.2, and so on."""
+        for number in range(self._logs_kept - 1, -1, -1):
+            log = self._earlier_log(number)
+            if log.exists():
+                log.replace(self._earlier_log(number + 1))
+
+    def _earlier_log(self, number: int) -> Path:
+        return self.log.with_suffix(f".log.{number}") if number else self.log
 
 
 def guarded(command: Sequence[str], stop_signal: signal.Signals = signal.SIGKILL) -> list[str]:

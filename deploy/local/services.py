@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -18,15 +19,18 @@ from dovetail.errors import StackError
 from dovetail.topology import CONTROL, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from deploy.local.home import Home
     from deploy.local.ports import Ports
     from dovetail.pipeline.spec import Pipeline
+    from dovetail.topology import Stage
 
 _READY_WITHIN_S = 120.0
 _RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+_SETTLED_S = 30.0
+"""What ends after so long a life has not failed to start: it is started again at once."""
 
 
 @dataclass
@@ -37,9 +41,25 @@ class Service:
     module: str
     url: str
     process: Managed
+    node: int | None = None
+    """Of a service that runs once a node."""
     restarts: int = 0
     restart_at: float | None = None
     started_at: float = field(default_factory=time.monotonic)
+    early_ends: int = 0
+    """How often in a row it has ended soon after its start."""
+
+    def start(self) -> None:
+        self.process.start()
+        self.started_at = time.monotonic()
+
+    def restart_pause(self, now: float) -> float:
+        """Seconds to wait after it has ended: longer each time that it hardly lived."""
+        if now - self.started_at >= _SETTLED_S:
+            self.early_ends = 0
+        pause = _RESTART_PAUSES_S[min(self.early_ends, len(_RESTART_PAUSES_S) - 1)]
+        self.early_ends += 1
+        return pause
 
 
 class Services:
@@ -52,35 +72,27 @@ class Services:
         ports: Ports,
         report: Callable[[str], None],
     ) -> None:
+        self._home = home
+        self._ports = ports
         self._report = report
-        named = list(_processes(pipeline))
-        chosen = ports.choose_services([name for name, _, _ in named])
+        self._stages = Topology(pipeline).stages
+        self._environment = {
+            **os.environ,
+            **kept_in(home),
+            **environment,
+            "DOVETAIL_PIPELINE": str(pipeline_file.resolve()),
+            # One thread each: more would only fight over the same cores.
+            "OMP_NUM_THREADS": "1",
+            "MALLOC_ARENA_MAX": "2",
+            "PYTHONFAULTHANDLER": "1",
+        }
+        named = list(_processes(self._stages, pipeline.nodes))
+        chosen = ports.choose_services([_name(service, node) for service, node in named])
         self.all = [
-            Service(
-                name,
-                module,
-                f"http://127.0.0.1:{chosen[name]}",
-                Managed(
-                    home,
-                    name,
-                    [sys.executable, "-m", module],
-                    cwd=CHECKOUT,
-                    env={
-                        **os.environ,
-                        **kept_in(home),
-                        **environment,
-                        "DOVETAIL_PIPELINE": str(pipeline_file.resolve()),
-                        "DOVETAIL_NODE": str(node),
-                        "DOVETAIL_PORT": str(chosen[name]),
-                        # One thread each: more would only fight over the same cores.
-                        "OMP_NUM_THREADS": "1",
-                        "MALLOC_ARENA_MAX": "2",
-                        "PYTHONFAULTHANDLER": "1",
-                    },
-                ),
-            )
-            for name, module, node in named
+            self._service(service, node, chosen[_name(service, node)]) for service, node in named
         ]
+        self._unwatched: list[Service] = []
+        """Removed or replaced: whatever of them still runs is ended with the others."""
 
     @property
     def control_url(self) -> str:
@@ -88,7 +100,36 @@ class Services:
 
     def start(self) -> None:
         for service in self.all:
-            service.process.start()
+            service.start()
+
+    def add_node(self, node: int) -> None:
+        """Start one more process of every service that runs once a node."""
+        for stage in self._stages:
+            if stage.per_node:
+                port = self._ports.choose(_name(stage.service, node))
+                self.all.append(self._service(stage.service, node, port))
+                self.all[-1].start()
+
+    def remove_node(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """Tell a node's processes to end, for good; SIGKILL is how a node is lost."""
+        for service in [service for service in self.all if service.node == node]:
+            self.all.remove(service)
+            self._unwatched.append(service)
+            service.process.send(stop_signal)
+
+    def replace(self, name: str) -> Service:
+        """Start another process in the place and under the name of one that may still run.
+
+        The old one is watched no longer, and given back: it has to find out by itself that its
+        name is another's.
+        """
+        index, old = next((i, s) for i, s in enumerate(self.all) if s.name == name)
+        self._unwatched.append(old)
+        label = f"{name}.{sum(s.name == name for s in self._unwatched)}"
+        kind = old.module.split(".")[1]
+        self.all[index] = self._service(kind, old.node, self._ports.choose(label), label)
+        self.all[index].start()
+        return old
 
     def wait_until_ready(self, tick: Callable[[], None] = lambda: None) -> None:
         deadline = time.monotonic() + _READY_WITHIN_S
@@ -115,7 +156,7 @@ class Services:
             if code == 2:
                 service.process.check()
             if service.restart_at is None:
-                pause = _RESTART_PAUSES_S[min(service.restarts, len(_RESTART_PAUSES_S) - 1)]
+                pause = service.restart_pause(now)
                 service.restart_at = now + pause
                 self._report(
                     f"{service.name} ended (exit code {code}); starting it again in {pause} s. "
@@ -124,26 +165,36 @@ class Services:
             elif now >= service.restart_at:
                 service.restarts += 1
                 service.restart_at = None
-                service.process.start()
+                service.start()
 
     def stop(self) -> None:
         """Upstream first, so that nothing new arrives at a stage that is draining."""
-        for service in self.all:
+        for service in (*self.all, *self._unwatched):
             service.process.stop()
 
+    def _service(self, kind: str, node: int | None, port: int, label: str = "") -> Service:
+        name, module = _name(kind, node), f"services.{kind}.main"
+        own = {"DOVETAIL_NODE": str(node or 0), "DOVETAIL_PORT": str(port)}
+        process = Managed(
+            self._home,
+            label or name,
+            [sys.executable, "-m", module],
+            cwd=CHECKOUT,
+            env={**self._environment, **own},
+        )
+        return Service(name, module, f"http://127.0.0.1:{port}", process, node)
 
-def _processes(pipeline: Pipeline) -> list[tuple[str, str, int]]:
-    """Name, module and node of every process, in the order in which the data flows."""
-    processes = [(CONTROL, f"services.{CONTROL}.main", 0)]
-    for stage in Topology(pipeline).stages:
-        module = f"services.{stage.service}.main"
-        if stage.per_node:
-            processes += [
-                (f"{stage.service}-{node}", module, node) for node in range(pipeline.nodes)
-            ]
-        else:
-            processes.append((stage.service, module, 0))
-    return processes
+
+def _processes(stages: Iterable[Stage], nodes: int) -> Iterator[tuple[str, int | None]]:
+    """Service and node of every process, in the order in which the data flows."""
+    yield CONTROL, None
+    for stage in stages:
+        for node in range(nodes) if stage.per_node else (None,):
+            yield stage.service, node
+
+
+def _name(service: str, node: int | None) -> str:
+    return service if node is None else f"{service}-{node}"
 
 
 def is_ready(url: str) -> bool:

@@ -20,6 +20,7 @@ from deploy.local.java import find_java
 from deploy.local.kafka import Broker, check_kafka
 from deploy.local.postgres import Database, check_database
 from deploy.local.processes import reap_leftovers, sole_supervisor
+from dovetail.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +45,8 @@ class Stack:
         self._usual_ports = usual_ports
         self._kafka_config = kafka_config
         self._report = report
-        self._parts: list[Broker | Database] = []
+        self._broker: Broker | None = None
+        self._database: Database | None = None
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -61,15 +63,27 @@ class Stack:
         trace: TracebackType | None,
     ) -> None:
         self._exits.close()
-        self._parts.clear()
+        self._broker = self._database = None
 
     def environment(self) -> dict[str, str]:
         """Return what a service needs in its environment to find the stack."""
         return {"KAFKA_BOOTSTRAP": self.bootstrap, "DATABASE_URL": self.database_url}
 
+    @property
+    def broker(self) -> Broker:
+        if self._broker is None:
+            raise StackError("the broker is not this stack's: unset KAFKA_BOOTSTRAP to have one")
+        return self._broker
+
+    @property
+    def database(self) -> Database:
+        if self._database is None:
+            raise StackError("the database is not this stack's: unset DATABASE_URL to have one")
+        return self._database
+
     def check(self) -> None:
         """Raise if the broker or the database has ended by itself."""
-        for part in self._parts:
+        for part in self._parts():
             part.check()
 
     def wipe(self) -> None:
@@ -92,22 +106,25 @@ class Stack:
             self._report(f"ended {name}, left by a stack that was killed")
         # Step 2
         chosen = ports.Ports(self.home, self._environ, self._usual_ports)
-        database, broker = self._database(chosen), self._broker(chosen)
-        self._parts = [part for part in (database, broker) if part]
+        self._database, self._broker = self._own_database(chosen), self._own_broker(chosen)
         # Step 3
-        for part in self._parts:
+        for part in self._parts():
             part.prepare()
             # Before the start: a Ctrl-C in the midst of it must stop what has just come to life.
             exits.callback(part.stop)
             part.start()
         # Step 4
-        for part in self._parts:
+        for part in self._parts():
             part.wait_until_healthy()
+        database, broker = self._database, self._broker
         self.database_url = database.url if database else self._environ["DATABASE_URL"]
         self.bootstrap = broker.bootstrap if broker else self._environ["KAFKA_BOOTSTRAP"]
         self._report(f"Kafka at {self.bootstrap}, PostgreSQL at {_place(self.database_url)}")
 
-    def _database(self, chosen: ports.Ports) -> Database | None:
+    def _parts(self) -> list[Broker | Database]:
+        return [part for part in (self._database, self._broker) if part]
+
+    def _own_database(self, chosen: ports.Ports) -> Database | None:
         """Return the server to start; None if the environment names one, and it answers."""
         given = self._environ.get("DATABASE_URL")
         if given:
@@ -115,7 +132,7 @@ class Stack:
             return None
         return Database(self.home, chosen.choose(ports.POSTGRES), self._environ)
 
-    def _broker(self, chosen: ports.Ports) -> Broker | None:
+    def _own_broker(self, chosen: ports.Ports) -> Broker | None:
         """Return the broker to start; None if the environment names one, and it answers."""
         given = self._environ.get("KAFKA_BOOTSTRAP")
         if given:

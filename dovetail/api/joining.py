@@ -3,27 +3,32 @@
 1. Everything that can be wrong is said before anything is read: columns, types, algorithm.
 2. With the first batch the relation is opened; it is closed whichever way the iteration ends.
 3. Events are offered to the engine; it is fed when it has no more room, or the stream has ended.
+
+A condition beside equality takes another engine (`OverlapJoin`), with intervals on both sides.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import pyarrow as pa
 
 from dovetail.api.arrow import ArrowSource
+from dovetail.api.conditions import Condition
 from dovetail.api.keys import stands_for_null
 from dovetail.api.pieces import ArrowTable, ParquetFile
+from dovetail.api.ranges import RangeReader, RangeStream, with_intervals
+from dovetail.api.room import require_fit, require_memory
 from dovetail.api.stream import Stream
 from dovetail.errors import ConfigError
 from dovetail.join import phase
-from dovetail.join.algorithms import AUTO, Parameters, algorithm_named
+from dovetail.join.algorithms import ALGORITHMS, AUTO, Parameters, algorithm_named
 from dovetail.join.auto import Auto
 from dovetail.join.columns import Column
 from dovetail.join.engine import Engine
@@ -32,19 +37,23 @@ from dovetail.join.exchange import Keys, Pages, Partition, Read
 from dovetail.join.in_order import InOrder
 from dovetail.join.index import Index
 from dovetail.join.kinds import JoinKind
+from dovetail.join.overlap.engine import OverlapJoin
 from dovetail.join.pending import UNBOUNDED
 from dovetail.join.scan import Scan
+from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.size import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dovetail.api.pieces import Pieces
     from dovetail.api.source import Relation, Source
+    from dovetail.join.engine import Offered
     from dovetail.join.exchange import Request
 
 Order = Literal["source"] | int | None
 
+_USUAL, _BY_CONDITION = "ssbj", "meshjoin"
 _DISTANCE_IN_ORDER = 100_000
 """How many answers are held back, at most, to give them in the stream's order."""
 
@@ -53,32 +62,41 @@ def join(
     batches: Iterable[pa.RecordBatch],
     relation: str | Path | pa.Table | Source | Relation | Pieces,
     *,
-    on: str | Sequence[str] | Mapping[str, str],
+    on: str | Sequence[str] | Mapping[str, str] = (),
+    condition: Condition | None = None,
     how: str = "inner",
     columns: Sequence[str] | Mapping[str, str] | None = None,
-    algorithm: str = "ssbj",
+    algorithm: str | None = None,
     memory: int | str = "64MiB",
     unique: bool | None = None,
     order: Order = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of batches with master data.
 
-    `on` are columns that both have, or a mapping of the stream's to the relation's. `how` is
-    inner, left, semi or anti, as in SQL: a NULL key matches nothing. `columns` are those of the
-    relation to add, or a mapping to what they are to be called; all but the key if none are
-    given. `unique` promises that no key has two rows there, so that an event is answered at its
-    first match; of PostgreSQL it is known from the indexes. `order` is None for any, "source" for
-    the stream's, or how many places at most an event may move.
+    `on` are columns that both have, or a mapping of the stream's to the relation's; `condition`
+    compares others, as in `between("sold_at", "valid_from", "valid_to")`. `how` is inner, left,
+    semi or anti, as in SQL: a NULL matches nothing. `columns` are those of the relation to add,
+    or a mapping to what they are to be called; all but the key if none are given. `algorithm` is
+    ssbj unless given; a condition has its own. `unique` promises that no key has two rows there,
+    so that an event is answered at its first match; of PostgreSQL it is known from the indexes.
+    `order` is None for any, "source" for the stream's, or how many places at most an event may
+    move.
     """
     kind, key = _kind(how), _renamed(on)
+    chosen_algorithm = _algorithm(algorithm, key, condition, order)
+    compared = condition.relation if condition else ()
     if _is_open(relation):
         chosen = _as_it_is(relation, columns, unique)
+        _require(compared, relation.codec.schema.names)
     else:
         source = _source(relation)
         added = _added(columns, source.names, key) if kind.takes_columns else {}
-        chosen = _Chosen.of(source, list(key.values()), added, algorithm, unique)
-    plan = _Plan(kind, key, algorithm, _bytes(memory), _distance(order), order == "source")
-    return _joined(iter(batches), chosen, plan)
+        chosen = _Chosen.of(source, list(key.values()), added, compared, chosen_algorithm, unique)
+    distance = _distance(order)
+    plan = _Plan(
+        kind, key, condition, chosen_algorithm, _bytes(memory), distance, order == "source"
+    )
+    return _joined(_iterator(batches), chosen, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +104,8 @@ class _Chosen:
     """What is taken from a relation that can serve the algorithm, and how it is opened."""
 
     key: pa.Schema
-    names: list[str]
-    """What the columns are called in the output."""
+    added: dict[str, str]
+    """The columns that go out, and what they are called there."""
     open: Callable[[], Relation]
     by_key: bool = True
     """Whether partitions and keys can be asked for, where the algorithm may choose."""
@@ -98,21 +116,25 @@ class _Chosen:
         source: Source,
         key: list[str],
         added: dict[str, str],
+        compared: Sequence[str],
         algorithm: str,
         unique: bool | None,
     ) -> _Chosen:
-        _require(key, source.names)
-        source.fields(list(added))
+        _require([*key, *compared], source.names)
+        # What a condition compares comes first, so that no more has to be decoded for it.
+        columns = list(dict.fromkeys([*compared, *added]))
+        source.fields(columns)
         source.require(key, _request_of(algorithm))
-        opened = partial(source.open, key, list(added), unique)
-        by_key = _can(source, key, Partition) and _can(source, key, Keys)
-        return cls(source.fields(key), list(added.values()), opened, by_key=by_key)
+        opened = partial(source.open, key, columns, unique)
+        by_key = algorithm == AUTO and _can(source, key, Partition) and _can(source, key, Keys)
+        return cls(source.fields(key), added, opened, by_key=by_key)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     kind: JoinKind
     on: dict[str, str]
+    condition: Condition | None
     algorithm: str
     memory: int
     distance: int
@@ -137,30 +159,52 @@ class _Driver:
     """Carries events, reads and answers between stream, engine and relation."""
 
     def __init__(self, relation: Relation, chosen: _Chosen, plan: _Plan) -> None:
-        self._relation = relation
-        ordered = plan.distance != UNBOUNDED
-        self._stream = Stream(
-            plan.kind, plan.on, chosen.key, relation.codec, chosen.names, ordered=ordered
-        )
         facts = replace(relation.facts, by_key=chosen.by_key)
-        engine: Engine | Auto
-        if plan.algorithm == AUTO:
-            engine = Auto(facts, plan.memory, time.perf_counter, distance=plan.distance)
+        stream = Stream(
+            plan.kind,
+            plan.on,
+            chosen.key,
+            relation.codec,
+            chosen.added,
+            compared=plan.condition.stream if plan.condition else (),
+            ordered=plan.distance != UNBOUNDED,
+        )
+        # All three are equality's, or all a condition's.
+        self._stream: Any = stream
+        self._engine: Any
+        self._reader: Any
+        if plan.condition is not None:
+            facts = replace(facts, page_bytes=with_intervals(facts.page_bytes))
+            require_memory(plan.memory, facts.page_bytes)
+            self._engine = OverlapJoin(plan.kind, facts, plan.memory)
+            self._most = self._engine.disk_buffer
+            self._stream = RangeStream(stream, plan.condition, relation.codec)
+            self._reader = RangeReader(relation, self._stream, self._most)
         else:
-            engine = Engine(plan.algorithm, facts, plan.memory, distance=plan.distance)
-        self._most = engine.disk_buffer
-        self._engine: Engine | Auto | InOrder = InOrder(engine) if plan.in_order else engine
+            require_memory(plan.memory, facts.page_bytes if _scans(plan.algorithm) else 0)
+            engine = _engine(plan, facts)
+            self._most = engine.disk_buffer
+            self._reader = _Reader(relation, self._most)
+            self._engine = InOrder(engine) if plan.in_order else engine
+        self._memory = plan.memory
 
     def offer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         events, answers = self._stream.events(batch)
         yield from self._stream.output(answers)
         at = 0
         while at < len(events):
-            offered = self._engine.offer(events.slice(at, len(events)))
+            offered = self._offer(events.slice(at, len(events)))
             at += offered.accepted
             yield from self._stream.output(offered.answers)
             if at < len(events):
                 yield from self._feed()
+
+    def _offer(self, events: Any) -> Offered:
+        try:
+            offered: Offered = self._engine.offer(events)
+        except ConfigError as refusal:
+            raise ConfigError(f"memory={self._memory:,} bytes is too little: {refusal}") from None
+        return offered
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         while self._engine.wants() is not None:
@@ -169,10 +213,19 @@ class _Driver:
     def _feed(self) -> Iterator[pa.RecordBatch]:
         request = self._engine.wants()
         if request is not None:
-            yield from self._stream.output(self._engine.feed(self._read(request)))
+            read = self._reader.read(request)
+            require_fit(self._memory, self._most, len(read.rows), read.nbytes)
+            yield from self._stream.output(self._engine.feed(read))
 
-    def _read(self, request: Request) -> Read:
-        """Read for a request; the key of events that have none is not asked for anywhere."""
+
+class _Reader:
+    """Reads for requests; the key of events that have none is not asked for anywhere."""
+
+    def __init__(self, relation: Relation, most: int) -> None:
+        self._relation = relation
+        self._most = most
+
+    def read(self, request: Request) -> Read:
         if isinstance(request, Pages):
             return self._relation.read(request, self._most)
         keys = request.key if isinstance(request, Partition) else request.keys
@@ -183,6 +236,16 @@ class _Driver:
         if null.any():
             request = Keys(keys.slice(0, int(null.argmax())))
         return self._relation.read(request, self._most)
+
+
+def _engine(plan: _Plan, facts: phase.Relation) -> Engine | Auto:
+    if plan.algorithm == AUTO:
+        return Auto(facts, plan.memory, time.perf_counter, distance=plan.distance)
+    return Engine(plan.algorithm, facts, plan.memory, distance=plan.distance)
+
+
+def _scans(algorithm: str) -> bool:
+    return _request_of(algorithm) is Pages
 
 
 def _request_of(algorithm: str) -> type[Request]:
@@ -212,7 +275,8 @@ def _as_it_is(
 ) -> _Chosen:
     if columns is not None or unique is not None:
         raise ConfigError("the relation was opened with its columns: leave out columns and unique")
-    return _Chosen(relation.key, list(relation.codec.schema.names), lambda: relation)
+    names = relation.codec.schema.names
+    return _Chosen(relation.key, dict(zip(names, names, strict=True)), lambda: relation)
 
 
 def _is_source(relation: object) -> TypeGuard[Source]:
@@ -239,6 +303,8 @@ def _source(relation: str | Path | pa.Table | Source | Relation | Pieces) -> Sou
 def _renamed(names: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     if isinstance(names, str):
         return {names: names}
+    if not isinstance(names, Iterable):
+        raise ConfigError(f"{names!r} names no column: give a name, a list of names, or a mapping")
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
@@ -256,7 +322,10 @@ def _added(
 def _require(names: Iterable[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            raise ConfigError(f"there is no column {name!r}: there are {', '.join(known)}")
+            raise ConfigError(
+                f"there is no column {name!r} in the relation: there are {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
 
 
 def _kind(how: str) -> JoinKind:
@@ -264,14 +333,54 @@ def _kind(how: str) -> JoinKind:
         return JoinKind(how)
     except ValueError:
         kinds = ", ".join(JoinKind)
-        raise ConfigError(f"there is no join kind {how!r}: choose one of {kinds}") from None
+        near = did_you_mean(str(how), JoinKind)
+        raise ConfigError(f"there is no join kind {how!r}: choose one of {kinds}{near}") from None
+
+
+def _algorithm(
+    name: str | None, key: Mapping[str, str], condition: Condition | None, order: Order
+) -> str:
+    """The algorithm's name, if it is one and can do what is asked."""
+    if condition is not None and not isinstance(condition, Condition):
+        raise ConfigError(
+            f"{condition!r} is no condition: make one, e.g. between('sold_at', 'since', 'until')"
+        )
+    if condition is None:
+        if not key:
+            raise ConfigError("nothing says which rows match: name columns by on, or a condition")
+        known = [*ALGORITHMS, AUTO]
+        if name is not None and name not in known:
+            raise ConfigError(
+                f"there is no join algorithm {name!r}: choose one of {', '.join(known)}"
+                f"{did_you_mean(str(name), known)}"
+            )
+        return name or _USUAL
+    if name not in (None, _BY_CONDITION):
+        raise ConfigError(
+            f"a condition is joined by {_BY_CONDITION} alone, not by {name!r}: leave out algorithm"
+        )
+    if order is not None:
+        raise ConfigError(
+            "a condition answers an event in every read that has rows for it, in no order: leave "
+            "out order, and sort what comes out"
+        )
+    return _BY_CONDITION
+
+
+def _iterator(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if isinstance(batches, pa.Table | pa.RecordBatch) or not isinstance(batches, Iterable):
+        raise ConfigError(
+            f"a {type(batches).__name__} is no stream of batches: give an iterable of them, e.g. "
+            f"table.to_batches() or [batch]"
+        )
+    return iter(batches)
 
 
 def _bytes(memory: int | str) -> int:
-    if isinstance(memory, int):
+    if isinstance(memory, int) and not isinstance(memory, bool):
         return memory
     try:
-        return parse_size(memory)
+        return parse_size(memory if isinstance(memory, str) else repr(memory))
     except ValueError as error:
         raise ConfigError(f"memory: {error}") from None
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dovetail.errors import ConfigError
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.keys import SEPARATOR, hash_text_many
+from dovetail.join.overlap.exchange import no_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,9 @@ _NO_KEY = b"\xff"
 
 
 def join_keys(batch: pa.RecordBatch, on: Sequence[str]) -> tuple[JoinKeys, Flags]:
-    """The join keys of a batch, and which of them are NULL."""
+    """The join keys of a batch, and which of them are NULL; without columns all are alike."""
+    if not on:
+        return no_key(batch.num_rows), np.zeros(batch.num_rows, np.bool_)
     columns = [batch.column(name) for name in on]
     null = np.zeros(batch.num_rows, np.bool_)
     for column in columns:

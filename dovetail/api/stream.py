@@ -13,10 +13,11 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.exchange import NO_ANSWERS, Answers, Events
 from dovetail.join.splice import splice
+from dovetail.pipeline.hints import did_you_mean
 from dovetail.rows import SPARE, RowCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dovetail.join.kinds import JoinKind
 
@@ -29,6 +30,8 @@ _NO_ROWS = Entries.of(
 class Stream:
     """`on` has each of the stream's key columns and its name in the relation.
 
+    `added` are the relation's columns that go out, and what they are called then; `compared` are
+    columns of the stream that a condition needs.
     An event whose key is NULL is answered at once, unless the output has an order: then it goes
     through the join as well, under a key that no master row has.
     """
@@ -39,21 +42,28 @@ class Stream:
         on: dict[str, str],
         key: pa.Schema,
         rows: RowCodec,
-        names: Sequence[str],
+        added: Mapping[str, str],
         *,
+        compared: Sequence[str] = (),
         ordered: bool,
     ) -> None:
         self._kind = kind
         self._on = on
         self._key = key
         self._rows = rows
-        self._names = list(names)
+        self._added = dict(added)
+        self._compared = compared
         self._ordered = ordered
         self._codec: RowCodec | None = None
         self._schema: pa.Schema | None = None
 
     def events(self, batch: pa.RecordBatch) -> tuple[Events, Answers]:
         """The events of a batch to be joined, and the answers to those that need not be."""
+        if not isinstance(batch, pa.RecordBatch):
+            raise ConfigError(
+                f"the stream gave a {type(batch).__name__}: give pyarrow.RecordBatch, of a table "
+                f"table.to_batches()"
+            )
         codec = self._codec_for(batch.schema)
         keys, null = join_keys(batch, list(self._on))
         data = codec.encode(batch, after=SPARE)
@@ -79,8 +89,10 @@ class Stream:
         names = list(self._codec.schema.names)
         if self._kind.takes_columns:
             cursors += SPARE
-            arrays += self._rows.decode(made.outputs.data, cursors)
-            names += self._names
+            decoded = self._rows.decode(made.outputs.data, cursors)
+            columns = dict(zip(self._rows.schema.names, decoded, strict=True))
+            arrays += [columns[name] for name in self._added]
+            names += self._added.values()
         yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _codec_for(self, schema: pa.Schema) -> RowCodec:
@@ -96,17 +108,19 @@ class Stream:
         return self._codec
 
     def _check(self, schema: pa.Schema) -> None:
-        for name in self._on:
+        for name in (*self._on, *self._compared):
             if name not in schema.names:
                 raise ConfigError(
                     f"the stream has no column {name!r}: it has {', '.join(schema.names)}"
+                    f"{did_you_mean(name, schema.names)}"
                 )
         require_alike(self._on, schema, self._key)
-        twice = [name for name in self._names if name in schema.names]
+        twice = [name for name, called in self._added.items() if called in schema.names]
         if twice and self._kind.takes_columns:
+            called = self._added[twice[0]]
             raise ConfigError(
-                f"both sides have a column {twice[0]!r}: choose other columns, or rename it, as in "
-                f"columns={{{twice[0]!r}: 'other_{twice[0]}'}}"
+                f"both sides have a column {called!r}: choose other columns, or rename it, as in "
+                f"columns={{{twice[0]!r}: 'other_{called}'}}"
             )
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"dovetail/contracts/migration.proto\x12\x12\x64ovetail.contracts\".\n\tMigration\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x12\n\nread_at_ms\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"dovetail/contracts/migration.proto\x12\x12\x64ovetail.contracts\"M\n\tMigration\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x12\n\nread_at_ms\x18\x02 \x01(\x03\x12\x0e\n\x06\x65vents\x18\x03 \x01(\r\x12\r\n\x05\x63ycle\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dovetail.contracts.migratio
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MIGRATION']._serialized_start=58
-  _globals['_MIGRATION']._serialized_end=104
+  _globals['_MIGRATION']._serialized_end=135
 # @@protoc_insertion_point(module_scope)

@@ -5,9 +5,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Migration(_message.Message):
-    __slots__ = ("entry", "read_at_ms")
+    __slots__ = ("entry", "read_at_ms", "events", "cycle")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     READ_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    CYCLE_FIELD_NUMBER: _ClassVar[int]
     entry: bytes
     read_at_ms: int
-    def __init__(self, entry: _Optional[bytes] = ..., read_at_ms: _Optional[int] = ...) -> None: ...
+    events: int
+    cycle: int
+    def __init__(self, entry: _Optional[bytes] = ..., read_at_ms: _Optional[int] = ..., events: _Optional[int] = ..., cycle: _Optional[int] = ...) -> None: ...

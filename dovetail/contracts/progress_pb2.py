@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!dovetail/contracts/progress.proto\x12\x12\x64ovetail.contracts\"\xae\x01\n\x08Progress\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x11\n\tcommitted\x18\x02 \x01(\x03\x12\x34\n\x08\x61nswered\x18\x03 \x03(\x0b\x32\".dovetail.contracts.Progress.Range\x1aK\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\x13\n\x0b\x66irst_event\x18\x03 \x01(\r\x12\x11\n\tend_event\x18\x04 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!dovetail/contracts/progress.proto\x12\x12\x64ovetail.contracts\"\x9b\x01\n\x08Progress\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x37\n\x08\x61nswered\x18\x03 \x03(\x0b\x32%.dovetail.contracts.Progress.Answered\x1a\x38\n\x08\x41nswered\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0e\n\x06\x65vents\x18\x02 \x01(\r\x12\x0c\n\x04\x62its\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dovetail.contracts.progress
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROGRESS']._serialized_start=58
-  _globals['_PROGRESS']._serialized_end=232
-  _globals['_PROGRESS_RANGE']._serialized_start=157
-  _globals['_PROGRESS_RANGE']._serialized_end=232
+  _globals['_PROGRESS']._serialized_end=213
+  _globals['_PROGRESS_ANSWERED']._serialized_start=157
+  _globals['_PROGRESS_ANSWERED']._serialized_end=213
 # @@protoc_insertion_point(module_scope)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dovetail.join.phase import DiskPhase, Relation
-    from dovetail.join.policies import CachePolicy
+    from dovetail.join.policies import Policy
     from dovetail.join.scan import Tuner
 
 
@@ -58,7 +58,7 @@ class Parameters:
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     name: str
-    policy: Callable[[Parameters], CachePolicy]
+    policy: Callable[[Parameters], Policy]
     phase: Callable[[Parameters, Relation, int], DiskPhase]
     """Takes the size of the disk buffer in bytes as well."""
 
@@ -66,19 +66,19 @@ class Algorithm:
 AUTO = "auto"
 
 
-def _none(_: Parameters) -> CachePolicy:
+def _none(_: Parameters) -> Policy:
     return NoCache()
 
 
-def _lru(given: Parameters) -> CachePolicy:
+def _lru(given: Parameters) -> Policy:
     return Lru(given.cache_share)
 
 
-def _threshold(given: Parameters) -> CachePolicy:
+def _threshold(given: Parameters) -> Policy:
     return Threshold(given.cache_share)
 
 
-def _inequality(given: Parameters) -> CachePolicy:
+def _inequality(given: Parameters) -> Policy:
     return Inequality(given.switching_factor)
 
 
@@ -129,3 +129,9 @@ def algorithm_named(name: str) -> Algorithm:
                 f"auto is not one algorithm: make an Auto, or choose {known}"
             ) from None
         raise ConfigError(f"there is no join algorithm {name!r}: choose one of {known}") from None
+
+
+def policy_named(name: str, parameters: Parameters | None = None) -> Policy:
+    """The cache policy of an algorithm; that of `auto` holds whatever it runs."""
+    given = parameters or Parameters()
+    return _inequality(given) if name == AUTO else algorithm_named(name).policy(given)

@@ -8,7 +8,8 @@
 2. At its end the workload is drawn up (sizes, skew of the keys) and the factors are refined.
 3. Every candidate's plan is asked for: the highest rate in this memory while events are refused
    for want of room; else the least memory at the rate at which they come, which is also the
-   shortest wait. A prediction is corrected by what the algorithm's last stretch had shown.
+   shortest wait. A prediction is corrected by what the algorithm's last stretch had shown, and
+   what slows down the one that runs now, a busy disk, counts for all that read alike.
 4. Another algorithm takes over if it promises a tenth more, a fifth if it has not run yet. The
    engine keeps what is pending and cached, so that no answer is lost or repeated.
 
@@ -33,7 +34,6 @@ from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
 from dovetail.join.engine import Engine
 from dovetail.join.pending import UNBOUNDED
-from dovetail.join.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,16 +43,26 @@ if TYPE_CHECKING:
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Answers, Events, Read, Request
     from dovetail.join.phase import Relation
+    from dovetail.join.policies import CachePolicy
 
 SCANNING = ("ssbj",)
 BY_KEY = ("ssbj", "cachejoin", "hybridjoin", "srj")
+SCANNING_ALONE = ("meshjoin",)
+BY_KEY_ALONE = ("srj", "meshjoin", "hybridjoin")
+"""Candidates of a join whose cache is another process's."""
+_SHARING = ("cachejoin", "srj")
+"""Whose cache takes a share of the memory that is set."""
+BY_LOOKUPS = ("srj",)
+"""Whose reads are priced by `request` and `key`; those of all others by `seek` and `page`."""
 ADVANTAGE, UNTRIED = 1.1, 1.2
 """How much better another algorithm must promise to be; and one that has not run yet, because a
 trial costs, and models err."""
 SETTLING, MEASURED = 2, 2
 """Turns of the pending events that a stretch waits, and measures."""
-_SAMPLE_SHARE = 64
+_SAMPLE_SHARE = 128
 _LARGEST_SAMPLE = 1 << 16
+_SAMPLED_FROM = 256
+"""Events from one look at their keys to the next."""
 _GUESSED_SKEW = 0.5
 PATIENCE = 16
 """Reads that a stretch takes at least."""
@@ -63,12 +73,14 @@ _CHANGE = 0.4
 """A rate that falls by more, and stays so, is looked into at once."""
 _NO_ACCIDENT = 3
 _FAILING = 0.5
-_RESTING = 50
+_RESTING = 100
 """So many times as long as the models took they are not asked again."""
 _LESSON = 16
 """Steps that are learnt from at once."""
 _WEIGHT = 0.3
 """Of a lesson against all before it."""
+_HARDLY = 0.1
+"""A share of the memory that a cache may as well have or not."""
 _SHIFT = 0.15
 """A skew that moves by more makes what other algorithms once showed worthless."""
 
@@ -114,6 +126,12 @@ class _Lesson:
         return Work(step=self.steps, match=self.rows, evict=self.answered)
 
 
+def _candidates(relation: Relation, *, alone: bool) -> tuple[str, ...]:
+    if alone:
+        return BY_KEY_ALONE if relation.by_key else SCANNING_ALONE
+    return BY_KEY if relation.by_key else SCANNING
+
+
 class Auto:
     """An engine that chooses its algorithm itself; used like `Engine`."""
 
@@ -128,6 +146,7 @@ class Auto:
         event_bytes: float = 120.0,
         distance: int = UNBOUNDED,
         patience: int = PATIENCE,
+        policy: CachePolicy | None = None,
     ) -> None:
         self.budget = memory
         self.factors = self._first_factors = factors
@@ -138,8 +157,9 @@ class Auto:
         self._event_bytes = event_bytes
         self.distance = distance
         self._patience = patience
-        self._candidates = BY_KEY if relation.by_key else SCANNING
+        self._candidates = _candidates(relation, alone=policy is not None)
         self._sample = KeySample(min(_LARGEST_SAMPLE, max(64, memory // _SAMPLE_SHARE // 8)))
+        self._unsampled = 0
         self._skew = _GUESSED_SKEW
         self._corrections: dict[str, float] = {}
         self._stretch = _Stretch()
@@ -152,7 +172,8 @@ class Auto:
         self._last_rate = 0.0
         self._asked_models = self._models_took = 0.0
         self._plans = self._planned()
-        first, plan = next(iter(self._plans.items()))
+        first = self._first()
+        plan = self._plans[first]
         disk_buffer = self._disk_buffer(plan)
         self.engine = Engine(
             first,
@@ -161,8 +182,17 @@ class Auto:
             parameters=self._parameters(plan, disk_buffer),
             disk_buffer=disk_buffer,
             distance=distance,
+            policy=policy,
         )
         self._note(first, plan, "to begin with, ")
+
+    def _first(self) -> str:
+        """The scan that adapts its cache to any skew, unless another promises far more."""
+        best = next(iter(self._plans))
+        usual = self._candidates[0]
+        if usual not in self._plans:
+            return best
+        return best if self._plans[best].rate > UNTRIED * self._plans[usual].rate else usual
 
     @property
     def choice(self) -> Choice:
@@ -189,10 +219,10 @@ class Auto:
         began = self._clock()
         offered = self.engine.offer(events)
         self._stretch.seconds += self._clock() - began
-        if len(events):
-            size = (events.data.bounds[-1] - events.data.bounds[0]) / len(events)
-            self._event_bytes += 0.1 * (float(size) - self._event_bytes)
-            self._sample.see(events.keys.values[: offered.accepted])
+        self._unsampled += offered.accepted
+        if self._unsampled >= _SAMPLED_FROM:
+            self._unsampled = 0
+            self._look_at(events, offered.accepted)
         self._stretch.accepted += offered.accepted
         self._stretch.refused |= offered.accepted < len(events)
         return offered
@@ -217,6 +247,15 @@ class Auto:
     def warm(self, entries: Entries) -> None:
         self.engine.warm(entries)
 
+    def renew(self, relation: Relation) -> None:
+        self._relation = relation
+        self.engine.renew(relation)
+
+    def _look_at(self, events: Events, accepted: int) -> None:
+        size = (events.data.bounds[-1] - events.data.bounds[0]) / len(events)
+        self._event_bytes += 0.1 * (float(size) - self._event_bytes)
+        self._sample.see(events.keys.values[:accepted])
+
     def _learn(self, read: Read, answered: int, reading: float, joining: float) -> None:
         """Refine the factors by some steps together: what was read, and what was joined."""
         lesson = self._lesson
@@ -232,7 +271,7 @@ class Auto:
         self.factors = self._refined_by(lesson).refined(lesson.joined, lesson.joining, _WEIGHT)
 
     def _refined_by(self, lesson: _Lesson) -> Factors:
-        if self.choice.algorithm == "srj":
+        if self.choice.algorithm in BY_LOOKUPS:
             asked = Work(request=lesson.steps, key=lesson.keys)
             return self.factors.refined(asked, lesson.reading, _WEIGHT)
         pages = lesson.rows * self._row_bytes / self._page_bytes()
@@ -275,7 +314,7 @@ class Auto:
             self._forget()
         self._rate = (self._rate + rate) / 2 if self._rate and not changed else rate
         self._saturated = saturated
-        # The models take their time: a fiftieth of all, at most, unless something has changed.
+        # The models take their time: a hundredth of all, at most, unless something has changed.
         if changed or self._clock() - self._asked_models >= _RESTING * self._models_took:
             self._ask_models()
         last_rate = self._rate
@@ -287,7 +326,8 @@ class Auto:
     def _forget(self) -> None:
         """What the other kinds of read once cost was learnt under other circumstances."""
         self._corrections.clear()
-        unused = ("seek", "page") if self.choice.algorithm == "srj" else ("request", "key")
+        looked_up = self.choice.algorithm in BY_LOOKUPS
+        unused = ("seek", "page") if looked_up else ("request", "key")
         first = {name: getattr(self._first_factors, name) for name in unused}
         self.factors = replace(self.factors, **first)
 
@@ -308,16 +348,37 @@ class Auto:
         current = self.choice.algorithm
         plan = self._plans.get(current)
         if plan and self._saturated:
-            self._corrections[current] = self._rate / plan.rate
+            self._correct(current, self._rate / plan.rate)
         best, promised = self._ranked()[0]
         if best == current or not self._worth(best, promised, plan):
-            if plan and isinstance(self.engine.phase, Scan):
-                self.engine.phase.tune(self._parameters(plan, self.disk_buffer).pages)
+            if plan and current in _SHARING:
+                self._tune(self._parameters(plan, self.disk_buffer))
             return False
         was = f"{current} reached {self._rate:,.0f} events/s; "
         self.engine.switch(best, self._parameters(promised, self.disk_buffer))
         self._note(best, promised, was)
         return True
+
+    def _tune(self, parameters: Parameters) -> None:
+        """Let the algorithm that runs go on with what its plan says now."""
+        if abs(parameters.cache_share - self.engine.parameters.cache_share) > _HARDLY:
+            self.engine.switch(self.engine.algorithm, parameters)
+
+    def _correct(self, current: str, seen: float) -> None:
+        """Note what the current plan is off by; those that read alike are off by as much more.
+
+        So a disk that is busy for a while does not make an algorithm look worse than another
+        that was tried when it was not.
+        """
+        change = seen / self._corrections.get(current, seen)
+        for name in self._alike(current):
+            self._corrections[name] *= change
+        self._corrections[current] = seen
+
+    def _alike(self, name: str) -> list[str]:
+        """Those that have run and whose reads are priced by the same factors."""
+        by_lookups = name in BY_LOOKUPS
+        return [other for other in self._corrections if (other in BY_LOOKUPS) == by_lookups]
 
     def _worth(self, name: str, promised: Plan, current: Plan | None) -> bool:
         if self._saturated:
@@ -344,8 +405,11 @@ class Auto:
         return sorted(corrected, key=lambda named: -named[1].rate)
 
     def _corrected(self, name: str, plan: Plan) -> Plan:
-        """A plan by what was seen of its algorithm; one that has not run is believed."""
-        return replace(plan, rate=plan.rate * self._corrections.get(name, 1.0))
+        """A plan by what was seen of its algorithm, or of others that read alike; else as it is."""
+        seen = self._corrections.get(name)
+        if seen is None:
+            seen = max((self._corrections[other] for other in self._alike(name)), default=1.0)
+        return replace(plan, rate=plan.rate * seen)
 
     def _allowed(self, workload: Workload) -> float:
         """The memory that an order constraint lets a join make use of."""
@@ -377,14 +441,18 @@ class Auto:
         return self._rows_a_page() * self._row_bytes
 
     def _disk_buffer(self, plan: Plan) -> int:
-        least = max(self._relation.page_bytes, self._memory // 16)
-        return int(min(max(least, plan.parts.disk_buffer), self._memory // 2))
+        """What the plan says, or a little more: it stays, whatever takes over."""
+        a_page = self._relation.page_bytes
+        least = max(a_page, self._memory // 16)
+        return int(min(max(least, plan.parts.disk_buffer + 2 * a_page), self._memory // 2))
 
     def _parameters(self, plan: Plan, disk_buffer: int) -> Parameters:
-        most = max(1, disk_buffer // self._relation.page_bytes)
+        """As the plan says, but reads fill the disk buffer that there is."""
+        ahead = self.factors.read_ahead and disk_buffer >= READ_AHEAD_FROM
+        room = disk_buffer // 2 if ahead else disk_buffer
         held = plan.parts.cache + plan.parts.pending + plan.parts.queue
         return Parameters(
-            pages=int(min(max(1, plan.pages), most)),
+            pages=max(1, room // self._relation.page_bytes),
             keys=max(1, int(plan.events)),
             cache_share=min(0.9, max(0.1, plan.parts.cache / held)) if held else 0.5,
         )

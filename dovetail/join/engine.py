@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dovetail.join.exchange import Events, Read, Request
     from dovetail.join.pending import Admission, Admitted
     from dovetail.join.phase import Relation
+    from dovetail.join.policies import CachePolicy
 
 _DISK_BUFFER_SHARE = 4
 """The disk buffer is one part in so many of the budget, unless it is given."""
@@ -61,6 +62,8 @@ class Engine:
 
     `distance` is the order constraint: how many places an answer may be away from where its
     event stood in the stream (scrambling distance, SRJ §2.1).
+    `policy`, if given, takes the place of every algorithm's own: of an engine whose cache is
+    another process's (emigration.py).
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Engine:
         parameters: Parameters | None = None,
         disk_buffer: int = 0,
         distance: int = UNBOUNDED,
+        policy: CachePolicy | None = None,
     ) -> None:
         self.relation = relation
         self.budget = memory
@@ -80,6 +84,7 @@ class Engine:
         self.held = Held(memory - self.disk_buffer)
         self.figures = Figures()
         self.distance = distance
+        self._given_policy = policy
         self._cycles = 0
         self._request: Request | None = None
         self._let_in = 0
@@ -155,10 +160,20 @@ class Engine:
         self._cycles += self.phase.cycle
         self._choose(algorithm)
 
+    def renew(self, relation: Relation) -> None:
+        """Go on over R as it is now: every pending key starts over, the cache stays.
+
+        So a key that waits for all pages sees those of one R, if this is called whenever what is
+        read may have changed. A request under way is forgotten: ask again.
+        """
+        self.relation = relation
+        self.phase.renew(self.held, relation)
+        self._request = None
+
     def _choose(self, name: str) -> None:
         algorithm = algorithm_named(name)
         self.algorithm = name
-        self.policy = algorithm.policy(self.parameters)
+        self.policy: CachePolicy = self._given_policy or algorithm.policy(self.parameters)
         self.phase = algorithm.phase(self.parameters, self.relation, self.disk_buffer)
         self.policy.begin(self.held.cached)
         self.phase.begin(self.held)

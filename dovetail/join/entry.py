@@ -1,14 +1,14 @@
 """The entry: one join key with all its master rows, in the one layout used everywhere.
 
-A lookup's result, a migration's payload and the cache's arena hold the same bytes, so
-that a key moves from the disk phase into the cache by copying, and one splice kernel
-serves both phases. Numbers are little-endian.
+A lookup's result, a migration's payload and the cache hold the same bytes, so that a key
+moves from the disk phase into the cache by copying, and one splice kernel serves both phases.
+Numbers are little-endian.
 
      0  int64    join key (for text and composite keys: its 64-bit hash)
      8  int32    size of the entry in bytes, a multiple of 8
     12  int32    m, the number of master rows; 0 = the key has none
     16  int32    length of the canonical key; 0 for int keys, whose join key says it all
-    20  int32    touched: set by the cache when the entry answers an event
+    20  int32    0: nothing as yet
     24  m int32  where each row ends, counted from the first row's start
         …        the canonical key, then the rows, then padding
 
@@ -26,7 +26,7 @@ from numba import njit
 
 from dovetail.errors import MasterDataError
 from dovetail.join.columns import Column, JoinKeys
-from dovetail.join.memory import copy, load_int32, store_int32, store_int64
+from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
 from dovetail.join.table import find, new_table, put
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
 
 HEADER = 24
-KEY, SIZE, ROWS, KEY_LENGTH, TOUCHED = 0, 8, 12, 16, 20
+KEY, SIZE, ROWS, KEY_LENGTH, RESERVED = 0, 8, 12, 16, 20
 LARGEST = (1 << 31) - 8
 """Bytes of the largest entry: its header counts them in an int32."""
 
@@ -75,6 +75,20 @@ class Entries:
     def rows_each(self) -> Ints:
         """m, for each entry."""
         return _rows_each(self.data, self.bounds)
+
+    def keys(self) -> JoinKeys:
+        """The join key of each entry."""
+        values, texts, bounds = _keys(self.data, self.bounds)
+        return JoinKeys(values, Column(texts, bounds))
+
+    def take(self, indices: Ints) -> Entries:
+        chosen = Column(self.data, self.bounds).take(indices)
+        return Entries(chosen.data, chosen.bounds)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Entries]) -> Entries:
+        joined = Column.concatenate([Column(part.data, part.bounds) for part in parts])
+        return cls(joined.data, joined.bounds)
 
     @classmethod
     def of(cls, keys: JoinKeys, master: MasterRows) -> Entries:
@@ -223,6 +237,20 @@ def _rows_each(data: Bytes, bounds: Ints) -> Ints:
     for i in range(len(rows)):
         rows[i] = load_int32(data, bounds[i] + ROWS)
     return rows
+
+
+@njit(cache=True, nogil=True)
+def _keys(data: Bytes, bounds: Ints) -> tuple[Ints, Bytes, Ints]:
+    values = np.empty(len(bounds) - 1, np.int64)
+    text_bounds = np.zeros(len(bounds), np.int64)
+    for i in range(len(values)):
+        values[i] = load_int64(data, bounds[i] + KEY)
+        text_bounds[i + 1] = text_bounds[i] + load_int32(data, bounds[i] + KEY_LENGTH)
+    texts = np.empty(text_bounds[-1], np.uint8)
+    for i in range(len(values)):
+        text = bounds[i] + HEADER + 4 * load_int32(data, bounds[i] + ROWS)
+        copy(texts, text_bounds[i], data, text, text_bounds[i + 1] - text_bounds[i])
+    return values, texts, text_bounds
 
 
 @njit(cache=True, nogil=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Flags, Ints
     from dovetail.join.engine import Engine
     from dovetail.join.exchange import Events, Read, Request
+    from dovetail.join.phase import Relation
 
 
 class InOrder:
@@ -70,6 +71,9 @@ class InOrder:
 
     def feed(self, read: Read) -> Answers:
         return self._release(self.engine.feed(read))
+
+    def renew(self, relation: Relation) -> None:
+        self.engine.renew(relation)
 
     def _release(self, answers: Answers) -> Answers:
         if not len(answers):

@@ -28,6 +28,7 @@ from dovetail.join.phase import Settled, Turns
 if TYPE_CHECKING:
     from dovetail.join.exchange import Read
     from dovetail.join.held import Held
+    from dovetail.join.phase import Relation
 
 _FORESEEN = 64
 """Keys behind the oldest whose partitions a driver may read ahead. The oldest events came together
@@ -45,6 +46,9 @@ class Index:
 
     def begin(self, held: Held) -> None:
         held.pending.restart(self._turns.count)
+
+    def renew(self, held: Held, _relation: Relation) -> None:
+        self.begin(held)
 
     def terms(self, _held: Held) -> Admission:
         return Admission(start=self._turns.count)

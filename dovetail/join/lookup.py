@@ -26,6 +26,7 @@ from dovetail.join.phase import Settled, Turns
 if TYPE_CHECKING:
     from dovetail.join.exchange import Read
     from dovetail.join.held import Held
+    from dovetail.join.phase import Relation
 
 
 class Lookup:
@@ -39,6 +40,9 @@ class Lookup:
 
     def begin(self, held: Held) -> None:
         held.pending.restart(self._turns.count)
+
+    def renew(self, held: Held, _relation: Relation) -> None:
+        self.begin(held)
 
     def terms(self, _held: Held) -> Admission:
         return Admission(start=self._turns.count)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from dovetail.errors import MasterDataError
-from dovetail.join.entry import HEADER, KEY, KEY_LENGTH, LARGEST, SIZE, TOUCHED, Entries
+from dovetail.join.entry import HEADER, KEY, KEY_LENGTH, LARGEST, RESERVED, SIZE, Entries
 from dovetail.join.entry import ROWS as ENTRY_ROWS
 from dovetail.join.memory import copy, prefetch, store_int32, store_int64
 from dovetail.join.pool import (
@@ -247,7 +247,7 @@ def write_head(pool: Pool, key: int, out: Bytes, entry: int, end: int) -> int:
     store_int32(out, entry + SIZE, end - entry)
     store_int32(out, entry + ENTRY_ROWS, rows)
     store_int32(out, entry + KEY_LENGTH, text)
-    store_int32(out, entry + TOUCHED, 0)
+    store_int32(out, entry + RESERVED, 0)
     start = entry + HEADER + 4 * rows
     read(pool, field(pool, key, TEXT), LINK, out, start, text)
     return start + text

@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
+from dovetail.join.cached import use
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.memory import prefetch
 from dovetail.join.pool import (
     BLOCK,
     CACHED_KEYS,
-    COLDEST,
     COLLECTED_BLOCKS,
     EVENT_BLOCKS,
     EVENTS,
     FREE,
-    HOTTEST,
     KEYS,
     LINK,
     LONGS,
@@ -74,7 +73,6 @@ from dovetail.join.records import (
     state_of,
     tag_of,
     text_length,
-    unlink,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +83,6 @@ if TYPE_CHECKING:
 _NEXT_EVENT, _EVENT_ID, _EVENT_LENGTH, _EVENT_SEQUENCE, _EVENT_AT = 1, 1, 4, 5, 24
 FIRST_ROOM = BLOCK - _EVENT_AT
 _AHEAD = 16
-_MOST = (1 << 31) - 1
 UNBOUNDED = -1
 
 
@@ -224,7 +221,7 @@ def _admit(
         text, text_end = text_bounds[i], text_bounds[i + 1]
         key = seek(pool, values[i], texts, text, text_end)
         if key != NONE and state_of(pool, key) == CACHED:
-            _use(pool, key, by_recency)
+            use(pool, key, by_recency)
             hits[found] = i
             owners[found] = key
             found += 1
@@ -243,16 +240,6 @@ def _admit(
             missed += 1
         state[SEQUENCE] += 1
     return len(values), hits[:found].copy(), owners[:found].copy()
-
-
-@inner
-def _use(pool: Pool, key: int, by_recency: bool) -> None:
-    """Count a hit."""
-    word = key * WORDS + COUNT
-    pool.words[word] += pool.words[word] < _MOST
-    if by_recency:
-        unlink(pool, COLDEST, HOTTEST, key)
-        append(pool, COLDEST, HOTTEST, key)
 
 
 @inner

@@ -74,6 +74,10 @@ class DiskPhase(Protocol):
         """Take over whatever is pending."""
         ...
 
+    def renew(self, held: Held, relation: Relation) -> None:
+        """Go on over R as it is now, from its start: what keys have collected is worthless."""
+        ...
+
     def terms(self, held: Held) -> Admission:
         """On which terms new events become pending now."""
         ...

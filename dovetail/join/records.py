@@ -16,7 +16,7 @@ probe of one table says which. Words of four bytes:
     10   number of events                 f_count: events answered lately
     11   first block of collected rows    the batch that last used it
     12   last block of collected rows     where in that batch's entries it stands
-    13   number of collected rows         –
+    13   number of collected rows         when its rows were read (caching.py)
     14   start, 8 bytes: the first page   credit (cached.py), 8 bytes
          that it has seen
 
@@ -53,7 +53,7 @@ STATE, TEXT, BEFORE, BEHIND, COUNT, START = 1, 4, 6, 7, 10, 7
 VALUE = 1
 """VALUE and START count words of eight bytes."""
 ROWS_BYTES, FIRST_EVENT, LAST_EVENT, ROWS_FIRST, ROWS_LAST, ROWS = 5, 8, 9, 11, 12, 13
-SIZE, ENTRY, TAKES, USED_BY, STANDS_AT = 5, 8, 9, 11, 12
+SIZE, ENTRY, TAKES, USED_BY, STANDS_AT, READ_AT = 5, 8, 9, 11, 12, 13
 
 PENDING, CACHED, ANSWERED = 1, 2, 3
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)

@@ -66,22 +66,24 @@ class Scan:
         events: int = UNBOUNDED,
         tuner: Tuner | None = None,
     ) -> None:
-        self._relation = relation
-        self._most_pages = min(disk_buffer // relation.page_bytes, relation.pages)
-        if self._most_pages < 1:
-            raise ConfigError(
-                f"a page of {relation.page_bytes} bytes does not fit into the disk buffer of "
-                f"{disk_buffer}: give the join more memory"
-            )
-        self._seen = 0
+        self._disk_buffer = disk_buffer
+        self._cycles = self._seen = 0
         self._rows_a_key = _FIRST_GUESS
         self._tuner = tuner
-        self.tune(pages or self._most_pages, events)
+        self._over(relation)
+        self.tune(pages or UNBOUNDED, events)
 
     def tune(self, pages: int, events: int = UNBOUNDED) -> None:
         """Set b and w for the steps to come; b is cut to what the disk buffer holds."""
-        self.pages = max(1, min(pages, self._most_pages))
+        self._wanted = pages
         self.events = events
+
+    @property
+    def pages(self) -> int:
+        """b: as many as are wanted, if the disk buffer holds them."""
+        if self._wanted == UNBOUNDED:
+            return self._most_pages
+        return max(1, min(self._wanted, self._most_pages))
 
     @property
     def next_page(self) -> int:
@@ -89,10 +91,16 @@ class Scan:
 
     @property
     def cycle(self) -> int:
-        return self._seen // self._relation.pages
+        """Whole passes, those over R as it was before `renew` included."""
+        return self._cycles + self._seen // self._relation.pages
 
     def begin(self, held: Held) -> None:
         held.pending.restart(self._seen)
+
+    def renew(self, held: Held, relation: Relation) -> None:
+        self._cycles, self._seen = self.cycle, 0
+        self._over(relation)
+        self.begin(held)
 
     def terms(self, held: Held) -> Admission:
         if self._relation.unique:
@@ -119,6 +127,15 @@ class Scan:
             settled = self._leave_after_a_cycle(held, read)
         self._seen += read.covers
         return settled
+
+    def _over(self, relation: Relation) -> None:
+        self._relation = relation
+        self._most_pages = min(self._disk_buffer // relation.page_bytes, relation.pages)
+        if self._most_pages < 1:
+            raise ConfigError(
+                f"a page of {relation.page_bytes} bytes does not fit into the disk buffer of "
+                f"{self._disk_buffer}: give the join more memory"
+            )
 
     def _leave_at_match(self, held: Held, read: Read) -> Settled:
         after = self._seen + read.covers

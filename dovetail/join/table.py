@@ -1,4 +1,4 @@
-"""Open addressing over 64-bit join keys: the table under the cache and under a lookup.
+"""Open addressing over 64-bit join keys: the table under a lookup.
 
 Two arrays side by side: the keys, and for each the position that it stands for (-1 =
 empty). Keys spread by Fibonacci hashing, so no key is reserved and sequential ids do
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
 
 EMPTY = -1
-BYTES_A_SLOT = 16
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -80,20 +79,3 @@ def find(
             return position  # type: ignore[no-any-return]
         at = (at + 1) & (len(slots) - 1)
     return EMPTY
-
-
-@njit(cache=True, nogil=True)
-def remove_at(slots: Ints, positions: Ints, at: int) -> None:
-    """Empty one slot and close the gap, so that no search ends too early."""
-    mask = len(slots) - 1
-    gap = at
-    at = (at + 1) & mask
-    while positions[at] != EMPTY:
-        start = home(len(slots), slots[at])
-        # The key may move back into the gap unless its search starts after it.
-        if ((at - start) & mask) >= ((at - gap) & mask):
-            slots[gap] = slots[at]
-            positions[gap] = positions[at]
-            gap = at
-        at = (at + 1) & mask
-    positions[gap] = EMPTY

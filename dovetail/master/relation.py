@@ -27,7 +27,7 @@ BYTES_A_ROW = 3 * 8 + NOTES_A_ROW
 class MasterRelation(Protocol):
     @property
     def facts(self) -> Relation:
-        """What the engine has to know of R; the same for as long as the relation is open."""
+        """What the engine has to know of R; the same until the relation is renewed, if ever."""
         ...
 
     def read(self, request: Request, most: int) -> Read:
@@ -39,6 +39,26 @@ class MasterRelation(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class ChangingRelation(MasterRelation, Protocol):
+    """A relation whose rows may change while it is read: a cycle of pages sees one state of it.
+
+    `renew` comes before page 0 and whenever anything but pages was read in between. The facts
+    hold from one to the next.
+    """
+
+    def renew(self) -> Relation | None:
+        """Begin a cycle: new facts if anything may have changed since the last one, else None."""
+        ...
+
+    def rest(self) -> None:
+        """End the cycle, if one is under way: hold nothing until the next begins."""
+        ...
+
+    def keep(self, slots: frozenset[int] | None) -> None:
+        """Let pages have the rows of these slots alone, from the next `renew` on; None = of all."""
+        ...
 
 
 def cut(rows: MasterRows, ends: Ints, most: int) -> int:

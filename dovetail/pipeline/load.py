@@ -10,7 +10,7 @@ import copy
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -193,8 +193,10 @@ def _model(section: Place) -> type[BaseModel]:
     model: type[BaseModel] = Draft
     for part in section:
         known = model.model_fields.get(part)
-        if known and isinstance(known.annotation, type) and issubclass(known.annotation, BaseModel):
-            model = known.annotation
+        kinds = (known.annotation, *get_args(known.annotation)) if known else ()
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                model = kind
     return model
 
 
@@ -213,7 +215,7 @@ def _unknown(path: Place, meant: Place | None) -> str:
         return f"there is no such setting; did you mean '{meant[-1]}'?"
     homes = [
         ".".join((*section, path[-1]))
-        for section in ((), ("source",), ("master",), ("sink",))
+        for section in ((), ("source",), ("master",), ("sink",), ("overload",))
         if path[-1] in _model(section).model_fields
     ]
     if homes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dovetail.pipeline.hints import count, did_you_mean
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Draft, FieldType, Format, Framing
+from dovetail.pipeline.shape import Draft, FieldType, Format, Framing, Shed
 from dovetail.stream.events import paths
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
 
@@ -73,6 +73,22 @@ def _cure(name: str, fields: Collection[str]) -> str:
     if len(ends) == 1:
         return f"; did you mean '{ends[0]}'?"
     return did_you_mean(name, fields) or "; source.fields must have it"
+
+
+@_rule("source.event_time", "source.fields")
+def _the_event_time_is_a_timestamp(draft: Draft) -> Iterator[Problem]:
+    name, fields = draft.source.event_time, draft.source.fields
+    if name is None:
+        return
+    timestamps = [path for path, field in fields.items() if field.type is FieldType.TIMESTAMP]
+    if name not in fields:
+        cure = did_you_mean(name, timestamps) or "; source.fields must have it, as a timestamp"
+        yield Problem(("source", "event_time"), f"'{name}' is not a field of the event{cure}")
+    elif name not in timestamps:
+        yield Problem(
+            ("source", "event_time"),
+            f"'{name}' is of type {fields[name].type}, but an event's time is a timestamp",
+        )
 
 
 @_rule("source.fields")
@@ -195,6 +211,17 @@ def _every_node_has_a_slot(draft: Draft) -> Iterator[Problem]:
             ("nodes",),
             f"{count(draft.nodes, 'node')} cannot share {count(draft.slots, 'slot')};"
             f" write at least slots: {draft.nodes}, or fewer nodes",
+        )
+
+
+@_rule("overload.shed", "overload.criterion")
+def _a_criterion_leaves_the_choice(draft: Draft) -> Iterator[Problem]:
+    overload = draft.overload
+    if overload and overload.criterion and overload.shed is not Shed.AUTO:
+        yield Problem(
+            ("overload", "criterion"),
+            f"shed: {overload.shed} has made the choice that it is for; remove it,"
+            " or write shed: auto",
         )
 
 

@@ -7,6 +7,7 @@ missing, and puts it in the place of a faulty one to go on looking for further p
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from enum import StrEnum, auto
@@ -17,11 +18,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticKnownError
 
 from dovetail.join.kinds import JoinKind
+from dovetail.join.shedding.choice import Criterion
+from dovetail.pipeline.duration import format_duration, parse_duration
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.size import KIB, MIB, format_size, parse_size
 from dovetail.stream.events import paths
 
 LEAST_MEMORY = 16 * MIB
+LEAST_BEHIND_S = 1.0
+LEAST_REFRESH_S = 1.0
+NEVER = "never"
+BACKPRESSURE = "backpressure"
 MOST_KEY_PARTS = 8
 DERIVED_TOPICS = (
     "clean",
@@ -33,6 +40,7 @@ DERIVED_TOPICS = (
     "dead-letter",
     "shed",
     "parked",
+    "requests",
 )
 
 
@@ -50,9 +58,6 @@ class Algorithm(StrEnum):
     AUTO = auto()
 
 
-RUNNABLE = frozenset({Algorithm.SRJ})
-
-
 class Format(StrEnum):
     JSON = auto()
     AVRO = auto()
@@ -66,6 +71,17 @@ class Framing(StrEnum):
     """Nothing."""
     REGISTRY = auto()
     """The header of a schema registry's serialisers."""
+
+
+class Shed(StrEnum):
+    """Which events go on in an overload, and which are shed."""
+
+    AUTO = auto()
+    """By what an event joins with, and what the output should be."""
+    KEEP_W = "keep-w"
+    SAMPLE_W = "sample-w"
+    TOPW = auto()
+    CLUSTER_SAMPLING = "cluster-sampling"
 
 
 class FieldType(StrEnum):
@@ -96,14 +112,6 @@ def _choose(kind: type[_Choice], value: object) -> _Choice:
         allowed = ", ".join(known)
         raise ValueError(f"'{value}' is none of {allowed}{did_you_mean(value, known)}")
     return kind(value)
-
-
-def _algorithm(value: object) -> Algorithm:
-    algorithm = _choose(Algorithm, value)
-    if algorithm not in RUNNABLE:
-        runnable = " or ".join(sorted(RUNNABLE))
-        raise ValueError(f"'{algorithm}' is known but does not run yet; write {runnable}")
-    return algorithm
 
 
 def _name(text: str) -> str:
@@ -212,6 +220,48 @@ def _enough_memory(size: int) -> int:
     raise ValueError(f"{format_size(size)} is too little: a node needs at least {least}{meant}")
 
 
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        return parse_duration(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a duration is needed here; e.g. 30s or 10m")  # noqa: TRY004 - told as it is
+    return float(value)
+
+
+def _long_enough(seconds: float) -> float:
+    if seconds < LEAST_BEHIND_S:
+        raise ValueError(
+            f"{format_duration(seconds)} is too short to tell an overload from a step of the"
+            f" join; write at least {format_duration(LEAST_BEHIND_S)}"
+        )
+    return seconds
+
+
+def _refresh(value: object) -> object:
+    return math.inf if value == NEVER else _duration(value)
+
+
+def _seldom_enough(seconds: float) -> float:
+    if seconds < LEAST_REFRESH_S:
+        raise ValueError(
+            f"{format_duration(seconds)} is too short for a cache to be of use; write at least"
+            f" {format_duration(LEAST_REFRESH_S)}, or {NEVER}"
+        )
+    return seconds
+
+
+def _overload(value: object) -> object:
+    """Take the word for its section's absence."""
+    if value == BACKPRESSURE:
+        return None
+    if isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 - another text would do
+            f"'{value}' is not known; write {BACKPRESSURE}, or what to shed:"
+            " {shed: auto, when_behind: 30s}"
+        )
+    return value
+
+
 def _some_fields(fields: dict[str, Field]) -> dict[str, Field]:
     if not fields:
         raise ValueError("an event has at least the field of its key; e.g. product_id: int")
@@ -293,6 +343,8 @@ class Source(_Section):
         AfterValidator(_some_fields),
         pydantic.Field(examples=[{"product_id": "int", "amount": "decimal"}]),
     ]
+    event_time: Annotated[Path | None, pydantic.Field(examples=["sold_at"])] = None
+    """The field that says when an event happened; without it, the record's timestamp does."""
 
 
 class Master(_Section):
@@ -305,6 +357,13 @@ class Master(_Section):
         pydantic.Field(examples=[["name", "category"]], default_factory=dict),
     ]
     """Each column and its name in the output."""
+    refresh: Annotated[
+        float,
+        BeforeValidator(_refresh),
+        AfterValidator(_seldom_enough),
+        pydantic.Field(examples=["10m"]),
+    ] = 600.0
+    """Seconds after which a cached row is read anew; infinite if never."""
 
     @property
     def relation(self) -> tuple[str | None, str]:
@@ -315,6 +374,27 @@ class Master(_Section):
 
 class Sink(_Section):
     topic: Annotated[Topic, pydantic.Field(examples=["sales.enriched"])]
+
+
+class Overload(_Section):
+    """What the pipeline sheds when events would wait too long."""
+
+    shed: Annotated[
+        Shed, BeforeValidator(lambda v: _choose(Shed, v)), pydantic.Field(examples=["auto"])
+    ] = Shed.AUTO
+    when_behind: Annotated[
+        float,
+        BeforeValidator(_duration),
+        AfterValidator(_long_enough),
+        pydantic.Field(examples=["30s"]),
+    ] = 30.0
+    """Seconds that an event may have to wait behind the mapper before anything is shed."""
+    criterion: Annotated[
+        Criterion | None,
+        BeforeValidator(lambda v: None if v is None else _choose(Criterion, v)),
+        pydantic.Field(examples=["max-subset"]),
+    ] = None
+    """What the output should be meanwhile; for `auto` alone, and max-subset unless given."""
 
 
 class Draft(_Section):
@@ -334,12 +414,20 @@ class Draft(_Section):
         pydantic.Field(examples=["inner"]),
     ] = JoinKind.INNER
     algorithm: Annotated[
-        Algorithm, BeforeValidator(_algorithm), pydantic.Field(examples=["srj"])
-    ] = Algorithm.SRJ
+        Algorithm,
+        BeforeValidator(lambda v: _choose(Algorithm, v)),
+        pydantic.Field(examples=["auto"]),
+    ] = Algorithm.AUTO
     memory: Annotated[Memory, pydantic.Field(examples=["128MiB"])] = 128 * MIB
     """Bytes on each node, for everything that the join holds."""
     nodes: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[2])] = 1
     slots: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[8])] = 8
+    overload: Annotated[
+        Overload | None,
+        BeforeValidator(_overload),
+        pydantic.Field(examples=[{"shed": "auto", "when_behind": "30s"}]),
+    ] = None
+    """Without it events wait in Kafka, however long: backpressure."""
     sink: Annotated[Sink, pydantic.Field(examples=[{"topic": "sales.enriched"}])]
 
     @pydantic.model_validator(mode="before")

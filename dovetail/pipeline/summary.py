@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dovetail.pipeline.duration import format_duration
 from dovetail.pipeline.hints import count
 from dovetail.pipeline.size import format_size
 
@@ -18,10 +19,11 @@ def summary(pipeline: Pipeline) -> str:
         "master": _master(pipeline),
         "join": f"{pipeline.join} by {pipeline.algorithm}",
         "memory": _memory(pipeline),
+        "overload": _overload(pipeline),
         "sink": pipeline.sink.topic,
     }
     return "\n".join(
-        [f"pipeline {pipeline.name}", *(f"  {name:<8}{text}" for name, text in lines.items())]
+        [f"pipeline {pipeline.name}", *(f"  {name:<9}{text}" for name, text in lines.items())]
     )
 
 
@@ -42,6 +44,14 @@ def _master(pipeline: Pipeline) -> str:
         for column, name in master.columns.items()
     )
     return f"{by}: adds {', '.join(added)}" if master.columns else f"{by}: adds nothing"
+
+
+def _overload(pipeline: Pipeline) -> str:
+    overload = pipeline.overload
+    if overload is None:
+        return "backpressure: events wait in Kafka"
+    how = f" for {overload.criterion}" if overload.criterion else ""
+    return f"sheds by {overload.shed}{how} when behind by {format_duration(overload.when_behind)}"
 
 
 def _memory(pipeline: Pipeline) -> str:

@@ -13,31 +13,40 @@ if TYPE_CHECKING:
     import collections
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from dovetail.join.columns import Ints
 
 _STEP_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _LATENCY_S = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600])
+_LAG_S = np.array([0, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400], np.float64)
 
 
 class Latency(Collector):
     """A histogram fed with whole batches: Prometheus's own takes a value at a time."""
 
-    def __init__(self) -> None:
-        self._counts = np.zeros(len(_LATENCY_S) + 1, np.int64)
+    def __init__(
+        self,
+        name: str = "dovetail_latency_seconds",
+        text: str = "From the source record's timestamp to the output being sent",
+        bounds_s: NDArray[np.float64] = _LATENCY_S,
+    ) -> None:
+        self._name, self._text, self._bounds = name, text, bounds_s
+        self._counts = np.zeros(len(bounds_s) + 1, np.int64)
         self._sum = 0.0
 
     def observe(self, milliseconds: Ints) -> None:
         seconds = milliseconds / 1000
-        buckets = np.searchsorted(_LATENCY_S, seconds)
+        buckets = np.searchsorted(self._bounds, seconds)
         self._counts += np.bincount(buckets, minlength=len(self._counts))
         self._sum += float(seconds.sum())
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         cumulative = self._counts.cumsum().tolist()
-        bounds = [str(bound) for bound in _LATENCY_S.tolist()] + ["+Inf"]
+        bounds = [str(bound) for bound in self._bounds.tolist()] + ["+Inf"]
         yield HistogramMetricFamily(
-            "dovetail_latency_seconds",
-            "From the source record's timestamp to the output being sent",
+            self._name,
+            self._text,
             buckets=list(zip(bounds, cumulative, strict=True)),
             sum_value=self._sum,
         )
@@ -66,6 +75,14 @@ class Metrics:
         self._figures = Gauge(
             "dovetail_figure", "The stage's own figures", ["name"], registry=self.registry
         )
+
+    def event_time_lag(self) -> Latency:
+        """Show how late events come, by their own time; what is before 0 is ahead of the clock."""
+        lag = Latency(
+            "dovetail_event_time_lag_seconds", "From an event's time to its being read", _LAG_S
+        )
+        self.registry.register(lag)
+        return lag
 
     def committed(self, counts: collections.Counter[str], seconds: float) -> None:
         for outcome, events in counts.items():

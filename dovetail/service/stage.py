@@ -3,6 +3,8 @@
 /health   200 while the loop lives
 /ready    200 when it has partitions and everything it needs; else 503 and why
 /metrics  Prometheus
+
+and whatever the stage offers beside them: an annex.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import gc
 import logging
 import sys
 import threading
+from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -33,10 +36,31 @@ from dovetail.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from fastapi import APIRouter
+
     from dovetail.pipeline.spec import Pipeline
     from dovetail.stream.loop import Handler, Step
 
 log = logging.getLogger(__name__)
+
+
+class Annex(ABC):
+    """Routes of a stage's own, with what has to run for them."""
+
+    @abstractmethod
+    def routes(self) -> APIRouter: ...
+
+    @abstractmethod
+    def start(self, failed: Callable[[BaseException], None]) -> None:
+        """Begin; `failed` is told what it cannot go on after, and ends the process."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End when all requests are answered."""
+
+    def waiting_for(self) -> str:
+        """Why it is not ready; empty when it is."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +71,8 @@ class Context:
     pipeline: Pipeline
     topology: Topology
     metrics: Metrics
+    annexes: list[Annex] = field(default_factory=list)
+    """Whoever builds the handler may add to them."""
 
 
 def run_stage(
@@ -61,7 +87,8 @@ def run_stage(
         topology = Topology(pipeline)
         ensure_topics(settings, topology.topics())
         metrics = Metrics()
-        handler = build(Context(settings, pipeline, topology, metrics))
+        context = Context(settings, pipeline, topology, metrics)
+        handler = build(context)
         loop = Loop(
             topology.stage(service),
             topology.group(service),
@@ -70,7 +97,7 @@ def run_stage(
             step(pipeline),
             metrics.committed,
         )
-        stage = StageService(service, pipeline.name, settings, loop, handler, metrics)
+        stage = StageService(service, context, loop, handler)
         # What is there now stays: the collector need not look at it again. And a step makes
         # thousands of short-lived objects at once, none of them in a cycle.
         gc.freeze()
@@ -92,19 +119,19 @@ class StageService:
     def __init__(
         self,
         name: str,
-        pipeline: str,
-        settings: Settings,
+        context: Context,
         loop: Loop,
         handler: Handler,
-        metrics: Metrics,
     ) -> None:
+        settings = context.settings
         self._name = name
         self._loop = loop
         self._handler = handler
-        self._metrics = metrics
+        self._metrics = context.metrics
+        self._annexes = context.annexes
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="loop")
-        self._heart = Heart(settings, pipeline, name, self._look)
+        self._heart = Heart(settings, context.pipeline.name, name, self._look)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app(), settings.host, settings.port, log_config=None, access_log=False
@@ -121,8 +148,12 @@ class StageService:
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             self._thread.start()
             self._heart.start()
+            for annex in self._annexes:
+                annex.start(self._fail)
             yield
             log.info("draining")
+            for annex in self._annexes:
+                annex.stop()
             self._loop.stop()
             self._thread.join()
             self._heart.stop()
@@ -139,7 +170,7 @@ class StageService:
 
         @app.get("/ready")
         def ready(response: Response) -> dict[str, str]:
-            reason = self._loop.reason
+            reason = self._reason()
             if reason:
                 response.status_code = 503
                 return {"state": "not ready", "reason": reason}
@@ -150,19 +181,29 @@ class StageService:
             self._metrics.show(self._figures())
             return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
+        for annex in self._annexes:
+            app.include_router(annex.routes())
         return app
 
     def _work(self) -> None:
         try:
             self._loop.run()
-        except BaseException as failure:
-            self._failure = failure
-            log.critical("the loop failed", exc_info=failure)
-            self._server.should_exit = True
+        except BaseException as failure:  # noqa: BLE001 - told, and the process ends by it
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        self._failure = failure
+        log.critical("the stage failed", exc_info=failure)
+        self._server.should_exit = True
+
+    def _reason(self) -> str:
+        """Why it is not ready; empty when it is."""
+        reasons = (self._loop.reason, *(annex.waiting_for() for annex in self._annexes))
+        return next(filter(None, reasons), "")
 
     def _figures(self) -> dict[str, float]:
         return {"lag": self._loop.lag, **self._handler.figures()}
 
     def _look(self) -> tuple[str, dict[str, float]]:
         counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
-        return self._loop.reason, {**counts, **self._figures()}
+        return self._reason(), {**counts, **self._figures()}

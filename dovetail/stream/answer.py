@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from dovetail.join.splice import null_row, splice
 from dovetail.stream import ledger as outcome
 from dovetail.stream.provenance import ORIGIN, REASON, VIA, origins
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.columns import Bytes, Column, Ints, SmallInts
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
-    from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topology
 
 NO_MASTER_ROW = b"no-master-row"
 HAS_MASTER_ROW = b"has-master-row"
+
+
+class Sourced(Protocol):
+    """Events with what they were known by at their source; an `EventBatch` is one."""
+
+    @property
+    def events(self) -> Column: ...
+    @property
+    def partitions(self) -> SmallInts: ...
+    @property
+    def offsets(self) -> Ints: ...
+    @property
+    def timestamps(self) -> Ints: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedEvents:
+    events: Column
+    partitions: SmallInts
+    offsets: Ints
+    timestamps: Ints
 
 
 class Answers:
@@ -45,7 +66,7 @@ class Answers:
         producer: Producer,
         ledger: Ledger,
         slot: int,
-        batch: EventBatch,
+        batch: Sourced,
         entries: Bytes,
         starts: Ints,
     ) -> None:
@@ -72,6 +93,6 @@ class Answers:
                 events.bounds,
                 headers=((ORIGIN, (of_event.data, of_event.bounds)), (REASON, self._no_output)),
             )
-        ledger.add(slot, outcome.ENRICHED, len(batch) - len(joined.unmatched))
+        ledger.add(slot, outcome.ENRICHED, len(batch.events) - len(joined.unmatched))
         ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
         ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))

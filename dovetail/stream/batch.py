@@ -8,6 +8,7 @@ The Arrow record batch inside the envelope (proto/…/batch.proto) has these col
     partition  int32         } with the source topic: the event's identity
     offset     int64         }
     timestamp  int64         the source record's, in ms
+    event_time int64         when it happened, in ms; left out where the pipeline names no field
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ UNMAPPED = -1
 PIECE_BYTES = 1 << 20
 """Batches are cut to about this size: large enough that a message costs next to nothing
 an event, small enough for every buffer on its way."""
+PIECE_EVENTS = 8_192
+"""And no batch has more events than this, however small they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class EventBatch:
     partitions: SmallInts
     offsets: Ints
     timestamps: Ints
+    event_times: Ints | None = None
+    """When the events happened, by their own account; None where no field says so."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,6 +52,8 @@ class EventBatch:
     @property
     def nbytes(self) -> int:
         fixed = self.keys.values.nbytes + self.offsets.nbytes + self.timestamps.nbytes
+        if self.event_times is not None:
+            fixed += self.event_times.nbytes
         return fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
 
     def take(self, indices: Ints) -> EventBatch:
@@ -56,6 +63,7 @@ class EventBatch:
             self.partitions[indices],
             self.offsets[indices],
             self.timestamps[indices],
+            None if self.event_times is None else self.event_times[indices],
         )
 
     def slice(self, first: int, end: int) -> EventBatch:
@@ -65,6 +73,7 @@ class EventBatch:
             self.partitions[first:end],
             self.offsets[first:end],
             self.timestamps[first:end],
+            None if self.event_times is None else self.event_times[first:end],
         )
 
     def pieces(self, most_bytes: int) -> Iterator[EventBatch]:
@@ -73,7 +82,7 @@ class EventBatch:
         while first < len(self):
             limit = self.events.bounds[first] + most_bytes
             end = int(np.searchsorted(self.events.bounds, limit, side="right")) - 1
-            end = min(max(end, first + 1), len(self))
+            end = min(max(end, first + 1), first + PIECE_EVENTS, len(self))
             yield self if (first, end) == (0, len(self)) else self.slice(first, end)
             first = end
 
@@ -88,6 +97,7 @@ class EventBatch:
             np.concatenate([batch.partitions for batch in batches]),
             np.concatenate([batch.offsets for batch in batches]),
             np.concatenate([batch.timestamps for batch in batches]),
+            _event_times(batches),
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
@@ -100,6 +110,8 @@ class EventBatch:
         }
         if self.keys.texts.bounds[-1] > self.keys.texts.bounds[0]:
             columns["text"] = _to_arrow(self.keys.texts)
+        if self.event_times is not None:
+            columns["event_time"] = pa.array(self.event_times)
         record_batch = pa.record_batch(columns)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, record_batch.schema) as writer:
@@ -124,7 +136,22 @@ class EventBatch:
             columns.column("partition").to_numpy().copy(),
             columns.column("offset").to_numpy().copy(),
             columns.column("timestamp").to_numpy().copy(),
+            columns.column("event_time").to_numpy().copy()
+            if "event_time" in columns.schema.names
+            else None,
         )
+
+
+def _event_times(batches: Sequence[EventBatch]) -> Ints | None:
+    """Put them after one another; a batch from before the pipeline named a field has none yet."""
+    if all(batch.event_times is None for batch in batches):
+        return None
+    return np.concatenate(
+        [
+            batch.timestamps if batch.event_times is None else batch.event_times
+            for batch in batches
+        ]
+    )
 
 
 def _to_arrow(column: Column) -> pa.Array:

@@ -19,7 +19,11 @@ ENRICHED = "enriched"
 UNMATCHED = "unmatched"
 DEAD = "dead"
 """Dead letters are counted by reason: `dead.invalid-json`."""
+SHED = "shed"
+"""Shed events are counted by strategy: `shed.topw`."""
 
+PROGRESS = "progress"
+"""Not a count: the number of the progress that belongs to the offset; 0 if none does."""
 OUTPUTS = "outputs"
 HITS = "hits"
 """Not outcomes: output messages, of which an event may have many or none, and events
@@ -34,29 +38,55 @@ def dead_letters(counts: Counter[str]) -> int:
     return sum(count for name, count in counts.items() if name.startswith(f"{DEAD}."))
 
 
+def shed(strategy: str) -> str:
+    return f"{SHED}.{strategy}"
+
+
+def shed_events(counts: Counter[str]) -> int:
+    return sum(count for name, count in counts.items() if name.startswith(f"{SHED}."))
+
+
 class Ledger:
     """The counts of the partitions that a stage holds, and those of the step under way."""
 
     def __init__(self) -> None:
         self._committed: dict[int, Counter[str]] = {}
         self._step: dict[int, Counter[str]] = {}
+        self._progress: dict[int, int] = {}
 
     def open(self, partition: int, text: str) -> None:
         """Take over a partition with what its last owner wrote."""
-        self._committed[partition] = parse(text)
+        counts = parse(text)
+        self._progress[partition] = counts.pop(PROGRESS, 0)
+        self._committed[partition] = counts
 
     def close(self, partition: int) -> None:
         """Give a partition up; what it has in the step under way is another's to count."""
         self._committed.pop(partition, None)
         self._step.pop(partition, None)
+        self._progress.pop(partition, None)
+
+    def progress(self, partition: int) -> int:
+        """The number of the partition's progress, 0 if it has none."""
+        return self._progress.get(partition, 0)
+
+    def set_progress(self, partition: int, number: int) -> None:
+        self._progress[partition] = number
 
     def add(self, partition: int, outcome: str, events: int) -> None:
         if events:
             self._step.setdefault(partition, Counter())[outcome] += int(events)
 
+    def count(self, partition: int, outcome: str) -> int:
+        """Events of the partition by outcome, the step under way included."""
+        before, step = self._committed.get(partition), self._step.get(partition)
+        return (before[outcome] if before else 0) + (step[outcome] if step else 0)
+
     def text(self, partition: int) -> str:
         """Return what to commit beside the partition's offset: all before, and this step."""
         counts = self._committed.get(partition, Counter()) + self._step.get(partition, Counter())
+        if number := self.progress(partition):
+            counts[PROGRESS] = number
         return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
     def commit(self) -> Counter[str]:

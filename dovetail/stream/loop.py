@@ -8,6 +8,11 @@ A step, all of it one Kafka transaction:
     4. send the offsets, with the ledger beside them, into the transaction
     5. commit: output, offsets and counts become visible together, or never
 
+A handler may hold records beyond their step (the disk phase does): it says which offsets can be
+committed, steps go on without new records while it has work, and its partitions are paused while
+it has no room. What it holds is never more than what can be read again: it is dropped with an
+undone step, and when partitions move to another node.
+
 A step that fails is aborted and read again. What failed decides how:
 
     abortable             the same producer goes on
@@ -56,11 +61,36 @@ class Handler(ABC):
     def assign(self, partitions: list[int]) -> None:
         """These partitions are this process's from now on."""
 
+    def open(self, partition: int, ledger: Ledger) -> None:
+        """A partition is read from its committed offset on; the ledger has what stands there."""
+
     def revoke(self, partitions: list[int]) -> None:
         """These partitions are another's now; called between steps only."""
 
     def between_steps(self) -> None:
         """Called at every turn, also when nothing arrives."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps records beyond their step, and `drop` has to be called."""
+        return False
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work without new records."""
+        return False
+
+    @property
+    def full(self) -> bool:
+        """Whether no more records can be taken now."""
+        return False
+
+    def offsets(self, positions: dict[int, int], touched: set[int]) -> dict[int, int]:
+        """What to commit, by partition: here all that was read of those with new records."""
+        return {partition: positions[partition] for partition in touched}
+
+    def drop(self) -> None:
+        """Forget all that is held: it will be read again from what is committed."""
 
     def waiting_for(self) -> str:
         """Why it is not ready, beyond the loop's own reasons; empty when it is."""
@@ -102,6 +132,8 @@ class Loop:
         self._group = group
         self._ledger = Ledger()
         self._opened: set[int] = set()
+        self._paused: set[int] = set()
+        self._read_again = False
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
@@ -156,12 +188,20 @@ class Loop:
 
     def _turn(self) -> None:
         try:
-            self._linger()
+            busy = self._handler.busy
+            if not busy:
+                self._linger()
+            self._pause_or_resume()
             # Step 1
-            records = self._consumer.consume(self._size.max_records, _IDLE_S, self._size.max_bytes)
+            records = self._consumer.consume(
+                self._size.max_records, 0.0 if busy else _IDLE_S, self._size.max_bytes
+            )
+            if self._read_again:
+                self._read_from_committed()
+                return
             self._open_partitions()
             self._handler.between_steps()
-            if len(records):
+            if len(records) or self._handler.busy:
                 self._step(records)
             self._failures = 0
             self.lag = sum(self._consumer.lag().values())
@@ -189,17 +229,18 @@ class Loop:
         # Step 3
         self._handler.handle(records, self._producer, self._ledger)
         # Step 4
-        positions = self._consumer.positions()
         touched = set(records.partitions.tolist())
-        self._producer.send_offsets(
-            self._stage.reads.name,
-            {
-                partition: (positions[partition], self._ledger.text(partition))
-                for partition in touched
-            },
-            self._consumer.group_metadata(),
-            _TIMEOUT_S,
-        )
+        offsets = self._handler.offsets(self._consumer.positions(), touched)
+        if offsets:
+            self._producer.send_offsets(
+                self._stage.reads.name,
+                {
+                    partition: (offset, self._ledger.text(partition))
+                    for partition, offset in offsets.items()
+                },
+                self._consumer.group_metadata(),
+                _TIMEOUT_S,
+            )
         # Step 5
         self._producer.commit(_TIMEOUT_S)
         counts = self._ledger.commit()
@@ -219,9 +260,25 @@ class Loop:
         else:
             self._abort()
         self._stopping.wait(pause)
+        self._read_from_committed()
+
+    def _read_from_committed(self) -> None:
+        """Read again what is not committed; the ledger goes back with it."""
+        self._read_again = False
         self._consumer.rewind()
-        # The rewind goes to what is committed, so the ledger does too.
+        self._handler.drop()
         self._opened.clear()
+
+    def _pause_or_resume(self) -> None:
+        """Fetch nothing while the handler has no room."""
+        held = set(self._consumer.assignment())
+        wanted = held if self._handler.full else set()
+        self._paused &= held
+        if pause := wanted - self._paused:
+            self._consumer.pause(pause)
+        if resume := self._paused - wanted:
+            self._consumer.resume(resume)
+        self._paused = wanted
 
     def _abort(self) -> None:
         try:
@@ -262,7 +319,10 @@ class Loop:
         for partition in partitions:
             self._ledger.close(partition)
         self._opened.difference_update(partitions)
+        self._paused.difference_update(partitions)
         self._handler.revoke(partitions)
+        # What is held of the others is dropped with it, and read again: it cannot be told apart.
+        self._read_again = self._handler.holds
 
     def _open_partitions(self) -> None:
         """Read the ledger of newly assigned partitions, before anything is added to it."""
@@ -272,4 +332,5 @@ class Loop:
         committed = self._consumer.committed()
         for partition in held - self._opened:
             self._ledger.open(partition, committed.get(partition, (0, ""))[1])
+            self._handler.open(partition, self._ledger)
         self._opened = held

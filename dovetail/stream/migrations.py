@@ -2,22 +2,38 @@
 
 Compaction keeps the latest message of a key, so a cache that starts, or takes over a
 slot, reads the partition from its beginning and has all the keys its predecessor had.
+
+Who leaves the cache by itself is deleted from the topic by a tombstone, else a cache would
+reload everything that was ever there. The disk phase may send the key again at the same time, and
+then the topic's order decides. Either is harmless. Behind the tombstone, the migration counts.
+Before it, the cache drops the key when it reads its own tombstone: its next event misses and is
+answered by the disk phase. A tombstone whose transaction is undone is not sent again: the topic
+then holds a key more than the cache, until compaction finds a later one.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
-from dovetail.contracts.migration_pb2 import Migration
 from dovetail.errors import Unavailable
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
-from dovetail.join.keys import hash_text_many
+from dovetail.stream.cycles import SharedCycle
+from dovetail.stream.key_names import keys_named, names_of
+from dovetail.stream.migration_codec import decode, encode
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -29,29 +45,44 @@ if TYPE_CHECKING:
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topic
 
+log = logging.getLogger(__name__)
+
 _MOST_AT_ONCE = 20_000
 _LOADING_S = 0.05
+_WATERMARKS_S = 5.0
 _LARGEST_ENTRY = LARGEST_MESSAGE_BYTES - (1 << 10)
 """The rest is for the message around it: its key and Kafka's own framing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Keys to hold and keys to drop; no key is in both."""
+    """Keys to hold and keys to drop; no key is in both, and none twice."""
 
     entries: Entries
+    read_at_ms: Ints
+    events: Ints
+    """How many events had waited for each key to hold."""
+    cycle: int
+    """How many cycles the disk phases have come through since the reader was made."""
     evictions: JoinKeys
+
+
+@dataclass(slots=True)
+class _Load:
+    """How far a slot is on its way to the end that it had when it was assigned."""
+
+    about: int
+    read: int = 0
 
 
 class MigrationReader:
     """Follows the migrations of the slots that a node holds."""
 
-    def __init__(self, settings: Settings, topic: Topic, mapper: Mapper, *, int_key: bool) -> None:
+    def __init__(self, settings: Settings, topic: Topic, *, int_key: bool) -> None:
         self._topic = topic.name
-        self._mapper = mapper
         self._int_key = int_key
-        self._loading: set[int] = set()
-        self._loaded = 0
+        self._loading: dict[int, _Load] = {}
+        self._cycle = SharedCycle()
         self._consumer = Consumer(
             settings.client(
                 {
@@ -68,17 +99,19 @@ class MigrationReader:
 
     def follow(self, slots: list[int]) -> None:
         """Read these slots from their beginning, and on."""
-        self._loading.update(slots)
+        self._loading.update((slot, _Load(0)) for slot in slots)
+        self._estimate(slots)
+        self._cycle.follow(slots)
         self._consumer.incremental_assign(
             [TopicPartition(self._topic, slot, OFFSET_BEGINNING) for slot in slots]
         )
 
-    def forget(self, slots: list[int], held: Ints) -> Ints:
-        """Stop following these slots; return which of the keys held belong to them."""
-        self._loading.difference_update(slots)
+    def forget(self, slots: list[int]) -> None:
+        """Stop following these slots."""
+        for slot in slots:
+            self._loading.pop(slot, None)
+        self._cycle.forget(slots)
         self._consumer.incremental_unassign([TopicPartition(self._topic, slot) for slot in slots])
-        belongs = self._mapper.slots(JoinKeys.of_ints(held))
-        return held[np.isin(belongs, slots)]
 
     def changes(self) -> Iterator[Change]:
         """Give what has arrived since the last call; while a slot is loading, all there is."""
@@ -86,47 +119,68 @@ class MigrationReader:
             _MOST_AT_ONCE, _LOADING_S if self._loading else 0.0
         ):
             arrived = [message for message in messages if message.error() is None]
-            self._loaded += len(arrived)
             if arrived:
                 yield self._change(arrived)
             # Only now: what came before an error is read and would not come again.
             for message in messages:
-                self._note(message)
+                if message.error() is not None:
+                    self._note(message)
             if not self._loading:
                 return
 
     def waiting_for(self) -> str:
         if not self._loading:
             return ""
-        slots = len(self._loading)
-        return f"loading the cache: {self._loaded} migrations read, {slots} slots to go"
+        read = sum(load.read for load in self._loading.values())
+        about = sum(max(load.about, load.read) for load in self._loading.values())
+        slots = ", ".join(map(str, sorted(self._loading)))
+        return f"loading the cache: {read:,} of about {about:,} migrations of slots {slots}"
 
     def close(self) -> None:
         self._consumer.close()
 
+    def _estimate(self, slots: list[int]) -> None:
+        """Ask how many migrations these slots have; those that compaction has removed count too."""
+        try:
+            for slot in slots:
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, slot), _WATERMARKS_S
+                )
+                self._loading[slot].about = int(high - low)
+        except KafkaException as error:  # reading would fail for the same reason, and say so
+            log.warning("how long loading will take is unknown", extra={"reason": str(error)})
+
     def _note(self, message: Message) -> None:
         """A slot is loaded when its end is reached; any other error is one."""
         error = message.error()
-        if error is None:
-            return
+        assert error is not None
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the constant's public name
             raise Unavailable(f"migrations cannot be read: {error.str()}")
-        self._loading.discard(message.partition())
+        self._loading.pop(message.partition() or 0, None)
 
     def _change(self, messages: list[Message]) -> Change:
         # The latest of each key counts, whatever came before it in this batch.
-        latest = {message.key() or b"": message.value() for message in messages}
-        entries = Column.of(
-            [Migration.FromString(value).entry for value in latest.values() if value is not None]
+        latest = {message.key() or b"": message for message in messages}
+        held = [message for message in latest.values() if message.value() is not None]
+        evicted = [key for key, message in latest.items() if message.value() is None]
+        arrived = decode(Column.of([message.value() or b"" for message in held]))
+        slots = np.array([message.partition() for message in held], np.int32)
+        self._cycle.see(slots, arrived.cycles, self._loading)
+        if self._loading:
+            self._count(messages)
+        return Change(
+            Entries.received(arrived.entries),
+            arrived.read_at_ms,
+            arrived.events,
+            self._cycle.cycle,
+            keys_named(Column.of(evicted), int_key=self._int_key),
         )
-        evicted = [key for key, value in latest.items() if value is None]
-        return Change(Entries.received(entries), self._keys(evicted))
 
-    def _keys(self, names: list[bytes]) -> JoinKeys:
-        if self._int_key:
-            return JoinKeys.of_ints(np.array([int(name) for name in names], np.int64))
-        texts = Column.of(names)
-        return JoinKeys(hash_text_many(texts.data, texts.bounds), texts)
+    def _count(self, messages: list[Message]) -> None:
+        slots, counts = np.unique([message.partition() for message in messages], return_counts=True)
+        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+            if slot in self._loading:
+                self._loading[slot].read += count
 
 
 def send_migrations(
@@ -135,25 +189,21 @@ def send_migrations(
     mapper: Mapper,
     keys: JoinKeys,
     entries: Entries,
+    events: Ints,
+    cycle: int,
     *,
     int_key: bool,
 ) -> None:
     """Send these keys, each with its entry, to the caches of their slots.
 
-    A key whose entry is too large for a message is sent as its eviction: it cannot be
-    cached, and what a cache may still hold of it is older.
+    So many events had waited for each, in this cycle of the disk phase. A key whose entry is
+    too large for a message is sent as its eviction: it cannot be cached, and what a cache may
+    still hold of it is older.
     """
     read_at = time.time_ns() // 1_000_000
+    payloads = encode(Column(entries.data, entries.bounds), read_at, events, cycle)
     too_large = np.diff(entries.bounds) > _LARGEST_ENTRY
-    payloads = Column.of(
-        [
-            b"" if too_large[i] else Migration(entry=entry, read_at_ms=read_at).SerializeToString()
-            for i, entry in enumerate(Column(entries.data, entries.bounds))
-        ]
-    )
-    names = Column.of(
-        [b"%d" % value for value in keys.values.tolist()] if int_key else list(keys.texts)
-    )
+    names = names_of(keys, int_key=int_key)
     producer.send_many(
         topic.name,
         mapper.slots(keys),
@@ -161,4 +211,20 @@ def send_migrations(
         payloads.bounds,
         keys=(names.data, names.bounds),
         tombstones=too_large,
+    )
+
+
+def send_evictions(
+    producer: Producer, topic: Topic, mapper: Mapper, keys: JoinKeys, *, int_key: bool
+) -> None:
+    """Delete these keys from the topic: a cache that loads it need not know them."""
+    names = names_of(keys, int_key=int_key)
+    nothing = Column.empty_values(len(keys))
+    producer.send_many(
+        topic.name,
+        mapper.slots(keys),
+        nothing.data,
+        nothing.bounds,
+        keys=(names.data, names.bounds),
+        tombstones=np.ones(len(keys), np.bool_),
     )

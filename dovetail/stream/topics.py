@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,18 @@ def _offsets(admin: AdminClient, topic: Topic, wanted: OffsetSpec) -> list[int]:
             if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
                 raise Unavailable(f"offsets of {topic.name} cannot be read: {error}") from error
             time.sleep(0.1)
+            _ask_for_leaders(admin, topic)
+
+
+def _ask_for_leaders(admin: AdminClient, topic: Topic) -> None:
+    """Make the client forget the leaders it knows from before a broker's restart.
+
+    It asks for offsets by what it remembers, is told that this is out of date, and would
+    remember it all the same for five minutes (librdkafka 2.16).
+    """
+    # A broker that does not answer now is found out by the next try.
+    with contextlib.suppress(KafkaException):
+        admin.list_topics(topic.name, timeout=_TIMEOUT_S)
 
 
 def _create(admin: AdminClient, topics: list[Topic], replication: int) -> None:

@@ -1,6 +1,5 @@
 """Stand-ins for what a handler talks to, so that it can be tested as the pure thing it is.
 
-master = InMemoryMaster({7: [b'{"price":1}']})
 producer = RecordingProducer()
 handler.handle(records_of([(slot, batch)]), producer, ledger)
 assert producer.sent["sales.enriched"][0].value == …
@@ -17,15 +16,18 @@ import numpy as np
 from dovetail.errors import Unavailable
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
+from dovetail.join.exchange import Pages
 from dovetail.join.keys import hash_text_many
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.rdkafka import Records
+from dovetail.testing.relation import MemoryRelation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
-    from dovetail.master.port import MasterStore
+    from dovetail.join.exchange import Read, Request
+    from dovetail.join.phase import Relation
 
     RawColumn = tuple[Bytes, Ints]
 
@@ -34,32 +36,63 @@ Key = int | bytes
 
 
 class InMemoryMaster:
-    """A `MasterStore` over a dictionary; a row is a JSON object, as PostgreSQL would encode it."""
+    """Master data over a dictionary; a row is a JSON object, as PostgreSQL would encode it."""
 
-    def __init__(self, rows: Mapping[Key, Sequence[bytes]]) -> None:
-        self._rows = rows
-        self.queries: list[list[Key]] = []
-        """The keys of each query, answered or not."""
+    def __init__(
+        self, rows: Mapping[Key, Sequence[bytes]], rows_a_page: int = 4, *, unique: bool = False
+    ) -> None:
+        self._rows_a_page = rows_a_page
+        self._unique = unique
+        self._changed = False
+        self.requests: list[Request] = []
+        """What was asked for, answered or not."""
         self.outage = ""
-        """Unless empty, queries fail for this reason."""
+        """Unless empty, reads fail for this reason."""
         self.closed = False
+        self.resting = True
+        self.slots: frozenset[int] | None = None
+        self.fill(rows)
 
-    def rows_of(self, keys: JoinKeys) -> MasterRows:
-        asked = named(keys)
-        self.queries.append(asked)
+    def fill(self, rows: Mapping[Key, Sequence[bytes]]) -> None:
+        """Put other rows in place of all there were."""
+        pairs = [(key, row) for key, of_key in rows.items() for row in of_key]
+        columns = MasterRows(
+            join_keys([key for key, _ in pairs]), Column.of([row for _, row in pairs])
+        )
+        self._relation = MemoryRelation(columns, self._rows_a_page, unique=self._unique)
+        self._changed = True
+
+    @property
+    def facts(self) -> Relation:
+        return self._relation.facts
+
+    def read(self, request: Request, _most: int) -> Read:
+        self.requests.append(request)
         if self.outage:
             raise Unavailable(self.outage)
-        found = [(key, row) for key in asked for row in self._rows.get(key, ())]
-        return MasterRows(
-            join_keys([key for key, _ in found]), Column.of([row for _, row in found])
-        )
+        if isinstance(request, Pages):
+            assert not self.resting, "renew() comes before the first page of a cycle"
+            assert request.of == self.facts.pages, "renew() gave other facts"
+        else:
+            self.resting = True
+        return self._relation.read(request)
+
+    def keep(self, slots: frozenset[int] | None) -> None:
+        self.slots = slots
+        self.rest()
+
+    def renew(self) -> Relation | None:
+        if self.outage:
+            raise Unavailable(self.outage)
+        self.resting = False
+        changed, self._changed = self._changed, False
+        return self.facts if changed else None
+
+    def rest(self) -> None:
+        self.resting = True
 
     def close(self) -> None:
         self.closed = True
-
-
-if TYPE_CHECKING:
-    _keeps_the_port: type[MasterStore] = InMemoryMaster
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +178,16 @@ def event_batch(
     )
 
 
-def records_of(batches: Sequence[tuple[int, EventBatch]], pipeline: str = "sales") -> Records:
+def records_of(
+    batches: Sequence[tuple[int, EventBatch]],
+    pipeline: str = "sales",
+    offsets: Sequence[int] | None = None,
+) -> Records:
     """What a stage consumes when these batches stand on its slots' partitions."""
     values = Column.of([batch.to_message(pipeline, slot) for slot, batch in batches])
     return Records(
         np.array([slot for slot, _ in batches], np.int32),
-        np.arange(len(batches), dtype=np.int64),
+        np.array(range(len(batches)) if offsets is None else offsets, np.int64),
         np.zeros(len(batches), np.int64),
         values.data,
         values.bounds,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 import urllib.error
@@ -71,7 +72,7 @@ class RunningPipeline:
         self.reports: list[str] = []
         """What the supervisor had to say."""
         self._auditor = Auditor(self.settings, self.topology)
-        self._producer = Producer(self.settings.client({"linger.ms": 5}))
+        self._producer = Producer(self.settings.client({"linger.ms": 5, "log_level": 0}))
         self._partitions = cycle(range(self.topology.source.partitions))
         self._services = Services(
             home,
@@ -151,7 +152,10 @@ class RunningPipeline:
             if (seen.stages, seen.waiting) != before:
                 moved, before = now, (seen.stages, seen.waiting)
             elif now - moved > _STUCK_S:
-                raise StackError(self._why_stuck(seen, what))
+                raise StackError(
+                    f"waiting until {what}, but nothing has moved for {_STUCK_S:.0f} s: "
+                    f"{self.why_stuck(seen)}"
+                )
             self.pause(_LOOK_EVERY_S)
         return seen
 
@@ -172,15 +176,44 @@ class RunningPipeline:
         """
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
-        while self._service(name).process.exit_code() is None:
+        while self.service(name).process.exit_code() is None:
             time.sleep(0.01)
         return pid
+
+    def send_signal(self, name: str, number: signal.Signals) -> bool:
+        """Send a service a signal; False if it does not run at the moment."""
+        process = self.service(name).process
+        if process.exit_code() is not None:
+            return False
+        process.send(number)
+        return True
+
+    def add_node(self, node: int) -> None:
+        """Start the processes of one more node; it takes its share of the slots when ready."""
+        self._services.add_node(node)
+
+    def remove_node(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """Tell a node's processes to end, for good, without waiting; by SIGKILL it is lost."""
+        self._services.remove_node(node, stop_signal)
+
+    def replace(self, name: str) -> Service:
+        """Start another process under a service's name; give back the old one, left to itself."""
+        return self._services.replace(name)
 
     def wait_until_ready(self) -> None:
         self._services.wait_until_ready()
 
+    def lifetime(self, name: str) -> float:
+        """Seconds since a service was started last; 0 while it does not run."""
+        service = self.service(name)
+        runs = service.process.exit_code() is None
+        return time.monotonic() - service.started_at if runs else 0.0
+
+    def url(self, name: str) -> str:
+        return self.service(name).url
+
     def pid(self, name: str) -> int:
-        pid = self._service(name).process.pid
+        pid = self.service(name).process.pid
         if pid is None:
             raise StackError(f"{name} has not been started")
         return pid
@@ -188,28 +221,39 @@ class RunningPipeline:
     def pids(self) -> dict[str, int]:
         return {service.name: self.pid(service.name) for service in self._services.all}
 
+    def names(self) -> list[str]:
+        """The services that are watched, in the order in which the data flows."""
+        return [service.name for service in self._services.all]
+
     def starts(self, name: str) -> int:
         """How often the supervisor has started a service again."""
-        return self._service(name).restarts
+        return self.service(name).restarts
+
+    def figures(self, name: str) -> dict[str, float]:
+        """The figures of this moment that a service shows in its /metrics."""
+        with urllib.request.urlopen(f"{self.service(name).url}/metrics", timeout=5) as answer:  # noqa: S310 - our own
+            text = answer.read().decode()
+        shown = re.findall(r'^dovetail_figure{name="([^"]+)"} (\S+)$', text, re.MULTILINE)
+        return {figure: float(value) for figure, value in shown}
 
     def not_ready_because(self, name: str) -> str:
         """Ask a service's /ready for its reason; empty if it is ready."""
         try:
-            with urllib.request.urlopen(f"{self._service(name).url}/ready", timeout=5):  # noqa: S310 - our own
+            with urllib.request.urlopen(f"{self.service(name).url}/ready", timeout=5):  # noqa: S310 - our own
                 return ""
         except urllib.error.HTTPError as answer:
             return str(json.load(answer)["reason"])
         except OSError as error:
             return f"it does not answer: {error}"
 
-    def _service(self, name: str) -> Service:
+    def service(self, name: str) -> Service:
         for service in self._services.all:
             if service.name == name:
                 return service
         known = ", ".join(service.name for service in self._services.all)
         raise StackError(f"no service is called {name}; there are {known}")
 
-    def _why_stuck(self, seen: Audit, what: str) -> str:
+    def why_stuck(self, seen: Audit) -> str:
         """Name the stage that has events in front of it, and let its logs speak."""
         stage = max(seen.backlogs, key=lambda service: seen.backlogs[service])
         accused = [service for service in self._services.all if service.name.startswith(stage)]
@@ -218,7 +262,4 @@ class RunningPipeline:
             f"{service.process.log}:\n{last_lines(service.process.log)}"
             for service in accused
         )
-        return (
-            f"waiting until {what}, but nothing has moved for {_STUCK_S:.0f} s; in front of "
-            f"{stage} are {seen.backlogs[stage]:,} events. {seen.equation()}\n{logs}"
-        )
+        return f"in front of {stage} are {seen.backlogs[stage]:,} events. {seen.equation()}\n{logs}"

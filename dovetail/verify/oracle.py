@@ -34,6 +34,8 @@ class Verdict:
     outputs: int = 0
     """Outputs that the pipeline gave."""
     unmatched: int = 0
+    shed: int = 0
+    """Good events that have no output and are on the shed topic instead."""
     dead_letters: int = 0
     differences: list[str] = field(default_factory=list)
     """Each kind of difference once, with its number and examples."""
@@ -92,7 +94,9 @@ class _Comparison:
             self._report("reading the outputs")
             verdict.outputs = self._load_outputs(topology.enriched, "oracle_enriched")
             verdict.unmatched = self._load_outputs(topology.unmatched, "oracle_unmatched")
+            verdict.shed = self._load_outputs(topology.shed, "oracle_shed")
             self._report("asking SQL")
+            self._set_shed_events_aside()
             join = expected_outputs(self._pipeline)
             verdict.expected = self._compare("output", "oracle_enriched", join)
             self._compare("unmatched", "oracle_unmatched", expected_unmatched(self._pipeline))
@@ -110,6 +114,7 @@ class _Comparison:
             # Not text: whatever the pipeline gave out can be compared.
             "CREATE TEMP TABLE oracle_enriched (part int, off bigint, value bytea)",
             "CREATE TEMP TABLE oracle_unmatched (part int, off bigint, value bytea)",
+            "CREATE TEMP TABLE oracle_shed (part int, off bigint, value bytea)",
         ):
             self._connection.execute(statement)
 
@@ -137,6 +142,25 @@ class _Comparison:
         if stray:
             self._differ(f"{topic.name}: messages without a valid origin", stray)
         return rows.count + stray
+
+    def _set_shed_events_aside(self) -> None:
+        """Expect no output of a shed event, each of which is one of the good events, once."""
+        rows = self._connection.execute(
+            "SELECT part, off, value, sum(extra) OVER ()::bigint FROM ("
+            " SELECT s.part, s.off, s.value, count(*) - count(DISTINCT e.off) AS extra"
+            " FROM oracle_shed s LEFT JOIN oracle_events e ON (e.part, e.off) = (s.part, s.off)"
+            " AND convert_to(e.event, 'UTF8') = s.value"
+            " GROUP BY s.part, s.off, s.value) AS counted"
+            " WHERE extra > 0 ORDER BY part, off LIMIT %s",
+            (_SHOWN,),
+        ).fetchall()
+        if rows:
+            examples = [f"{part}/{off} {_shown(value)}" for part, off, value, _ in rows]
+            self._differ("shed too much", rows[0][3], examples)
+        self._connection.execute(
+            "DELETE FROM oracle_events e USING oracle_shed s"
+            " WHERE (e.part, e.off) = (s.part, s.off)"
+        )
 
     def _compare(self, name: str, table: str, expected: sql.Composed) -> int:
         """Subtract one multiset from the other; return how large the expected one is."""

@@ -30,8 +30,8 @@ _AT_ONCE = 10_000
 def ends_of(settings: Settings, topology: Topology) -> Ends:
     """Where the topics that are compared end now."""
     admin = admin_of(settings)
-    compared = (topology.source, topology.enriched, topology.unmatched, topology.dead_letter)
-    return {topic.name: ends(admin, topic) for topic in compared}
+    outputs = (topology.enriched, topology.unmatched, topology.shed, topology.dead_letter)
+    return {topic.name: ends(admin, topic) for topic in (topology.source, *outputs)}
 
 
 class Reader:

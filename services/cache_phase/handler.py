@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dovetail.join.cache import MISS, MasterCache
+from dovetail.join.cached import NOTHING
+from dovetail.join.caching import CachePhase
+from dovetail.join.mapper import Mapper
+from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
 from dovetail.stream.batch import PIECE_BYTES, EventBatch, batches_of
 from dovetail.stream.loop import Handler
+from dovetail.stream.migrations import send_evictions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
@@ -24,6 +29,12 @@ if TYPE_CHECKING:
     from dovetail.topology import Topology
 
 VIA_CACHE = b"cache"
+_EPOCH_S = 1_700_000_000
+"""Ages count from here, so that they fit 31 bits until 2091."""
+_ROUNDS = 20
+"""An entry leaves within one part in so many of the time after which it has to."""
+_ROUND_S = 60.0
+"""A round takes no longer: it also finds the oldest."""
 
 
 class Migrations(Protocol):
@@ -31,7 +42,7 @@ class Migrations(Protocol):
 
     def follow(self, slots: list[int]) -> None: ...
 
-    def forget(self, slots: list[int], held: Ints) -> Ints: ...
+    def forget(self, slots: list[int]) -> None: ...
 
     def changes(self) -> Iterable[Change]: ...
 
@@ -43,7 +54,8 @@ class Migrations(Protocol):
 class CacheHandler(Handler):
     """Answers an event with all its master rows or not at all.
 
-    So a key may enter or leave the cache between any two steps without a wrong answer.
+    So a key may enter or leave the cache between any two steps without a wrong answer; while
+    slots are loading, more events miss.
     """
 
     def __init__(
@@ -53,30 +65,42 @@ class CacheHandler(Handler):
         migrations: Migrations,
         budget: int,
         latency: Latency,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._pipeline = pipeline
-        self._missed = topology.missed.name
+        self._topology = topology
         self._migrations = migrations
         self._budget = budget
-        self._cache = MasterCache(budget)
+        self._int_key = pipeline.key_type is KeyType.INT
+        self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
+        self._cache = CachePhase(pipeline.algorithm, budget)
+        self._refresh_s = pipeline.master.refresh
+        self._clock = clock
+        self._looked_at = clock()
+        self._tombstones = 0
         self._answers = Answers(pipeline, topology, VIA_CACHE, latency)
-        self._evicted = 0
-        self._refused = 0
 
     def assign(self, partitions: list[int]) -> None:
         self._migrations.follow(partitions)
 
     def revoke(self, partitions: list[int]) -> None:
-        gone = set(self._migrations.forget(partitions, self._cache.keys()).tolist())
-        self._cache.evict_values(np.array(sorted(gone), np.int64))
+        self._migrations.forget(partitions)
+        self._cache.drop_slots(self._mapper, partitions)
 
     def between_steps(self) -> None:
-        """Apply the migrations that have arrived."""
+        """Apply the migrations that have arrived; let go of what is too old."""
         for change in self._migrations.changes():
-            self._cache.evict(change.evictions)
-            inserted = self._cache.insert(change.entries)
-            self._evicted += inserted.evicted
-            self._refused += inserted.refused
+            self._cache.drop(change.evictions)
+            read_at = np.clip(change.read_at_ms // 1000 - _EPOCH_S, 0, NOTHING - 1)
+            self._cache.take(change.entries, change.events, change.cycle, read_at)
+        self._expire()
+
+    def _expire(self) -> None:
+        now = self._clock()
+        before = max(0.0, now - self._refresh_s - _EPOCH_S)
+        round_s = min(self._refresh_s / _ROUNDS, _ROUND_S)
+        self._cache.expire(int(before), (now - self._looked_at) / round_s)
+        self._looked_at = now
 
     def waiting_for(self) -> str:
         return self._migrations.waiting_for()
@@ -87,30 +111,51 @@ class CacheHandler(Handler):
             by_slot.setdefault(slot, []).append(batch)
         for slot, batches in by_slot.items():
             self._join(slot, EventBatch.concatenate(batches), producer, ledger)
+        self._report_departed(producer)
 
     def _join(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
-        starts = self._cache.find(batch.keys)
-        hits = np.flatnonzero(starts != MISS)
+        hits = self._cache.probe(batch.keys)
+        answered, missed = hits.positions, hits.misses
         ledger.add(slot, outcome.IN, len(batch))
-        ledger.add(slot, outcome.HITS, len(hits))
-        ledger.add(slot, outcome.MISSED, len(batch) - len(hits))
-        if len(hits):
-            answered = batch if len(hits) == len(batch) else batch.take(hits)
-            self._answers.send(producer, ledger, slot, answered, self._cache.arena, starts[hits])
-        if len(hits) < len(batch):
-            missed = batch.take(np.flatnonzero(starts == MISS))
-            for piece in missed.pieces(PIECE_BYTES):
-                producer.send(self._missed, piece.to_message(self._pipeline.name, slot), slot)
+        ledger.add(slot, outcome.HITS, len(answered))
+        ledger.add(slot, outcome.MISSED, len(missed))
+        if len(batch):
+            self._cache.see(float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch))
+        if len(answered):
+            events = _part(batch, answered)
+            self._answers.send(producer, ledger, slot, events, hits.entries, hits.starts)
+        if len(missed):
+            for piece in _part(batch, missed).pieces(PIECE_BYTES):
+                message = piece.to_message(self._pipeline.name, slot)
+                producer.send(self._topology.missed.name, message, slot)
+
+    def _report_departed(self, producer: Producer) -> None:
+        gone = self._cache.departed()
+        if len(gone):
+            self._tombstones += len(gone)
+            topic = self._topology.migrations
+            send_evictions(producer, topic, self._mapper, gone, int_key=self._int_key)
 
     def figures(self) -> dict[str, float]:
-        return {
+        cache = self._cache
+        figures: dict[str, float] = {
             "budget_bytes": self._budget,
-            "held_bytes": self._cache.allocated,
-            "cache_used_bytes": self._cache.used,
-            "cache_keys": len(self._cache),
-            "cache_evicted": self._evicted,
-            "cache_refused": self._refused,
+            "held_bytes": cache.allocated,
+            "cache_used_bytes": cache.used,
+            "cache_keys": len(cache),
+            "cache_hits": cache.hits,
+            "cache_evicted": cache.evicted,
+            "cache_refused": cache.refused,
+            "cache_tombstones": self._tombstones,
         }
+        if cache.oldest != NOTHING:
+            figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - _EPOCH_S)
+        return figures
 
     def close(self) -> None:
         self._migrations.close()
+
+
+def _part(batch: EventBatch, positions: Ints) -> EventBatch:
+    """The events at these positions; all of them without a copy."""
+    return batch if len(positions) == len(batch) else batch.take(positions)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.migrations import MigrationReader
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> Handler:
     pipeline = context.pipeline
-    int_key = pipeline.key_type is KeyType.INT
     migrations = MigrationReader(
         context.settings,
         context.topology.migrations,
-        Mapper(pipeline.slots, int_key=int_key),
-        int_key=int_key,
+        int_key=pipeline.key_type is KeyType.INT,
     )
     return CacheHandler(
         pipeline, context.topology, migrations, budget(pipeline), context.metrics.latency

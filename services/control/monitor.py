@@ -148,7 +148,7 @@ def totals(seen: Audit) -> dict[str, Any]:
         "unmatched": seen.unmatched,
         "parked": 0,
         "dead_lettered": seen.dead_lettered,
-        "shed": 0,
+        "shed": seen.shed,
         "in_flight": seen.in_flight,
         "waiting": seen.waiting,
         "outputs": seen.outputs,
@@ -157,6 +157,11 @@ def totals(seen: Audit) -> dict[str, Any]:
             name.split(".", 1)[1]: count
             for name, count in seen.stages["ingest"].items()
             if name.startswith("dead.")
+        },
+        "shed_by_strategy": {
+            name.split(".", 1)[1]: count
+            for name, count in seen.stages["mapper"].items()
+            if name.startswith("shed.")
         },
         "equation": seen.equation(),
         "problems": seen.problems,

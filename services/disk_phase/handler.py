@@ -1,35 +1,70 @@
-"""Answers what the cache could not, by batched lookups, and migrates the keys worth it."""
+"""Answers what the cache could not, by the pipeline's algorithm, and migrates the keys worth it.
+
+A step takes what has arrived as far as there is room, then reads R and answers for a while. Events
+wait beyond their step: the window knows which, the committed offset stays below them, and what is
+answered above it goes to the progress topic, all in the step's transaction.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from dovetail.join.columns import Column, JoinKeys
-from dovetail.join.entry import Entries, MasterRows, distinct
+from dovetail.errors import Unavailable
+from dovetail.join.exchange import Events
 from dovetail.join.mapper import Mapper
-from dovetail.join.sketch import FrequencySketch
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
-from dovetail.stream.answer import Answers
-from dovetail.stream.batch import EventBatch, batches_of
+from dovetail.stream.answer import Answers, SourcedEvents
+from dovetail.stream.batch import batches_of
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_migrations
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Ints
-    from dovetail.master.port import MasterStore
+    from collections.abc import Callable
+
+    from dovetail.contracts.progress_pb2 import Progress
+    from dovetail.join.emigration import Emigration
+    from dovetail.join.exchange import Answers as Joined
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
+    from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
+    from dovetail.stream.window import Window
     from dovetail.topology import Topology
+    from services.disk_phase.join import MasterJoin
+
+    MakeJoin = Callable[[], tuple[MasterJoin, Emigration]]
+
+log = logging.getLogger(__name__)
 
 VIA_DISK = b"disk"
-WORTH_MIGRATING = 2
-"""Lookups of a key, lately, that make it worth a place in the cache: once may be never
-again, and the cache is not a log of everything seen."""
+STEP_S = 0.1
+"""For so long a step goes on reading and answering: a transaction costs the same for one answer
+as for thousands."""
+_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+
+class SlotProgress(Protocol):
+    """Where a slot's last owner has written what it answered; `ProgressReader` over Kafka."""
+
+    def read(self, slot: int, number: int) -> Progress: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """A batch that is not, or not wholly, let in yet."""
+
+    slot: int
+    offset: int
+    events: Events | None = None
+    batch: EventBatch | None = None
+    """Until the window has room for it."""
 
 
 class DiskHandler(Handler):
@@ -37,72 +72,203 @@ class DiskHandler(Handler):
         self,
         pipeline: Pipeline,
         topology: Topology,
-        store: MasterStore,
+        make_join: MakeJoin,
+        window: Window,
+        progress: SlotProgress,
         budget: int,
-        keys_a_query: int,
         latency: Latency,
+        clock: Callable[[], float],
     ) -> None:
+        """`make_join` starts a join with nothing in it."""
         self._int_key = pipeline.key_type is KeyType.INT
-        self._migrations = topology.migrations
+        self._topology = topology
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
-        self._store = store
+        self._make_join = make_join
+        self._join, self._emigration = make_join()
+        self._window = window
+        self._progress = progress
         self._budget = budget
-        self._keys_a_query = keys_a_query
-        self._sketch = FrequencySketch(budget // 8)
         self._answers = Answers(pipeline, topology, VIA_DISK, latency)
-        self._queries = 0
-        self._keys_read = 0
-        self._held = 0
-        self._held_most = 0
+        self._clock = clock
+        self._slots: set[int] = set()
+        self._arrivals: deque[_Arrival] = deque()
+        self._changed: set[int] = set()
+        self._trouble = ""
+        self._failures = 0
+        self._retry_at = 0.0
+
+    # ── what the loop asks ───────────────────────────────────────────────────────────────
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._arrivals or self._join.pending) and self._clock() >= self._retry_at
+
+    @property
+    def full(self) -> bool:
+        return bool(self._arrivals)
+
+    def waiting_for(self) -> str:
+        return self._trouble
+
+    def assign(self, partitions: list[int]) -> None:
+        self._slots.update(partitions)
+        self._join.keep(self._slots)
+
+    def revoke(self, partitions: list[int]) -> None:
+        self._slots.difference_update(partitions)
+        self._join.keep(self._slots)
+
+    def open(self, partition: int, ledger: Ledger) -> None:
+        """Learn what the slot's last owner has answered above the committed offset."""
+        number = ledger.progress(partition)
+        if number:
+            self._window.recall(self._progress.read(partition, number))
+
+    def drop(self) -> None:
+        self._join, self._emigration = self._make_join()
+        self._window.clear()
+        self._arrivals.clear()
+        self._changed.clear()
+
+    def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
+        """The oldest batch of a slot that still waits, or all that was read."""
+        found = {}
+        for slot in self._changed:
+            offset = self._oldest(slot)
+            if offset is None:
+                offset = positions.get(slot)
+            if offset is not None:
+                found[slot] = offset
+        self._changed.clear()
+        return found
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        batches = batches_of(records)
-        # One batch over all slots: a query costs less a key the more keys it has.
-        events = EventBatch.concatenate([batch for _, batch in batches])
-        firsts, ranks = distinct(events.keys)
-        keys = events.keys.take(firsts)
-        entries = self._look_up(keys)
-        self._held = events.nbytes + entries.nbytes
-        self._held_most = max(self._held_most, self._held)
-        starts = entries.bounds[ranks]
-        first = 0
-        for slot, batch in batches:
-            ledger.add(slot, outcome.IN, len(batch))
-            end = first + len(batch)
-            self._answers.send(producer, ledger, slot, batch, entries.data, starts[first:end])
-            first = end
-        self._migrate(keys, entries, np.bincount(ranks, minlength=len(keys)), producer)
-        self._held = 0
+        self._take(records)
+        until = self._clock() + STEP_S
+        while self._clock() < until and self._retry_at <= self._clock():
+            self._let_in()
+            answers = self._read()
+            if answers is None:
+                break
+            if len(answers):
+                self._send(answers, producer, ledger)
+        self._record(producer, ledger)
+        self._migrate(producer)
 
-    def _look_up(self, keys: JoinKeys) -> Entries:
-        parts = []
-        for first in range(0, len(keys), self._keys_a_query):
-            parts.append(self._store.rows_of(keys.slice(first, first + self._keys_a_query)))
-            self._queries += 1
-        self._keys_read += len(keys)
-        return Entries.of(keys, MasterRows.concatenate(parts))
+    def close(self) -> None:
+        self._join.close()
+        self._progress.close()
 
-    def _migrate(self, keys: JoinKeys, entries: Entries, times: Ints, producer: Producer) -> None:
-        worth = np.flatnonzero(self._sketch.reached(keys.values, times, WORTH_MIGRATING))
-        if len(worth):
-            chosen = Column(entries.data, entries.bounds).take(worth)
+    # ── a step ───────────────────────────────────────────────────────────────────────────
+
+    def _take(self, records: Records) -> None:
+        offsets = records.offsets.tolist()
+        for (slot, batch), offset in zip(batches_of(records), offsets, strict=True):
+            self._arrivals.append(_Arrival(slot, offset, batch=batch))
+
+    def _let_in(self) -> None:
+        """Offer what has arrived, in its order, until something has no room."""
+        while self._arrivals:
+            arrival = self._arrivals[0]
+            if arrival.events is None and not self._enter(arrival):
+                return
+            events = arrival.events
+            assert events is not None
+            accepted = self._join.offer(events) if len(events) else 0
+            if accepted < len(events):
+                arrival.events = events.slice(accepted, len(events))
+                return
+            self._arrivals.popleft()
+
+    def _enter(self, arrival: _Arrival) -> bool:
+        """Number a batch's events, where the window has room; keep those to be answered."""
+        batch, slot = arrival.batch, arrival.slot
+        assert batch is not None
+        if self._window.room < len(batch):
+            return False
+        places, numbers = self._window.enter(slot, arrival.offset, batch)
+        arrival.batch = None
+        if len(places) == len(batch):
+            arrival.events = Events(batch.keys, batch.events, numbers)
+        else:
+            left = batch.take(places)
+            arrival.events = Events(left.keys, left.events, numbers)
+            self._changed.add(slot)
+        return True
+
+    def _read(self) -> Joined | None:
+        """Read R once; while it is away, what waits goes on waiting."""
+        try:
+            answers = self._join.step()
+        except Unavailable as error:
+            pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
+            self._failures += 1
+            self._retry_at = self._clock() + pause
+            if str(error) != self._trouble:
+                log.warning("master data away, trying again", extra={"reason": str(error)})
+            self._trouble = str(error)
+            return None
+        self._failures, self._trouble = 0, ""
+        return answers
+
+    def _send(self, joined: Joined, producer: Producer, ledger: Ledger) -> None:
+        found = self._window.finish(joined.ids)
+        for one in found:
+            whole = len(found) == 1
+            events = joined.events if whole else joined.events.take(one.places)
+            starts = joined.starts if whole else joined.starts[one.places]
+            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            ledger.add(one.slot, outcome.IN, len(events))
+            self._answers.send(producer, ledger, one.slot, sourced, joined.entries, starts)
+            self._changed.add(one.slot)
+
+    def _record(self, producer: Producer, ledger: Ledger) -> None:
+        """Write down what is answered above the offsets that this step commits."""
+        self._window.advance()
+        for slot in self._changed:
+            number = ledger.count(slot, outcome.IN)
+            progress = self._window.progress(slot, number)
+            ledger.set_progress(slot, number if progress else 0)
+            if progress:
+                producer.send(
+                    self._topology.progress.name,
+                    progress.SerializeToString(),
+                    slot,
+                    key=b"%d" % slot,
+                )
+
+    def _migrate(self, producer: Producer) -> None:
+        leaving = self._emigration.collected()
+        if len(leaving.keys):
             send_migrations(
                 producer,
-                self._migrations,
+                self._topology.migrations,
                 self._mapper,
-                keys.take(worth),
-                Entries(chosen.data, chosen.bounds),
+                leaving.keys,
+                leaving.entries,
+                leaving.events,
+                leaving.cycle,
                 int_key=self._int_key,
             )
 
+    def _oldest(self, slot: int) -> int | None:
+        """The offset of the slot's oldest batch that is not wholly answered."""
+        oldest = self._window.oldest(slot)
+        if oldest is not None:
+            return oldest
+        return next((one.offset for one in self._arrivals if one.slot == slot), None)
+
     def figures(self) -> dict[str, float]:
+        engine = self._join.engine
         return {
             "budget_bytes": self._budget,
-            "held_bytes": self._sketch.allocated + self._held,
-            "held_most_bytes": self._sketch.allocated + self._held_most,
-            "queries": self._queries,
-            "keys_read": self._keys_read,
+            "held_bytes": engine.allocated + self._window.nbytes,
+            "pending_events": engine.pending,
+            "window_events": self._window.capacity - self._window.room,
+            "reads": engine.figures.reads,
+            "rows_read": engine.figures.rows_read,
         }
-
-    def close(self) -> None:
-        self._store.close()

@@ -1,29 +1,38 @@
 from __future__ import annotations
 
 import sys
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.master.postgres import PostgresMaster
+from dovetail.master.pipeline import PipelineRelation
 from dovetail.pipeline.check import require_master
 from dovetail.service.stage import Context, run_stage
+from dovetail.stream.progress import ProgressReader
+from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
+from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
-from services.disk_phase.settings import KEYS_A_QUERY, budget, step
+from services.disk_phase.settings import budget, shares, step
 
 if TYPE_CHECKING:
     from dovetail.stream.loop import Handler
 
 
 def build(context: Context) -> Handler:
-    pipeline = context.pipeline
-    require_master(pipeline, context.settings.database_url)
+    pipeline, settings = context.pipeline, context.settings
+    require_master(pipeline, settings.database_url)
+    relation = PipelineRelation(settings.database_url, pipeline)
+    mine = shares(pipeline)
     return DiskHandler(
         pipeline,
         context.topology,
-        PostgresMaster(context.settings.database_url, pipeline),
+        partial(build_join, pipeline, relation, mine.join, time.monotonic),
+        Window(mine.capacity),
+        ProgressReader(settings, context.topology.progress),
         budget(pipeline),
-        KEYS_A_QUERY,
         context.metrics.latency,
+        time.monotonic,
     )
 
 

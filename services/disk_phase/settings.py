@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dovetail.errors import ConfigError
 from dovetail.stream.loop import Step
+from dovetail.stream.window import BYTES_AN_EVENT, LEAST
 from services.cache_phase.settings import budget as cache_budget
 
 if TYPE_CHECKING:
@@ -10,6 +13,26 @@ if TYPE_CHECKING:
 
 KEYS_A_QUERY = 5_000
 """Measured: from 1,000 keys on PostgreSQL gives its best rate a key."""
+_HELD_AN_EVENT = 256
+"""About what an event takes while it waits: the window need not hold more than fit."""
+_LEAST_JOIN = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The disk phase's part of a node's budget, in bytes, by what holds it."""
+
+    window: int
+    """Which events wait."""
+    arrivals: int
+    """Batches that were read and have no room yet."""
+    join: int
+    """The events themselves, the disk buffer, and what is read ahead."""
+
+    @property
+    def capacity(self) -> int:
+        """Events in the window."""
+        return self.window // BYTES_AN_EVENT
 
 
 def budget(pipeline: Pipeline) -> int:
@@ -17,6 +40,18 @@ def budget(pipeline: Pipeline) -> int:
     return pipeline.memory - cache_budget(pipeline)
 
 
+def shares(pipeline: Pipeline) -> Shares:
+    whole = budget(pipeline)
+    window = max(LEAST, whole // _HELD_AN_EVENT) * BYTES_AN_EVENT
+    arrivals = whole // 8
+    join = whole - window - arrivals
+    if join < _LEAST_JOIN:
+        raise ConfigError(
+            f"memory of {pipeline.memory} bytes leaves the disk phase {whole}: too little to hold "
+            f"events; give the pipeline more"
+        )
+    return Shares(window, arrivals, join)
+
+
 def step(pipeline: Pipeline) -> Step:
-    """A step's events and the rows that answer them are held at once, so it takes less."""
-    return Step(max_records=64, max_bytes=budget(pipeline) // 4, linger_s=0.1)
+    return Step(max_records=64, max_bytes=shares(pipeline).arrivals, linger_s=0.1)

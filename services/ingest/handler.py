@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.mapper import groups
@@ -10,13 +13,16 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
 from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.events.schema import EventSchema, Field, FieldType
+from dovetail.stream.events.schema import NO_TIME, EventSchema, Field, FieldType
 from dovetail.stream.loop import Handler
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
+    from dovetail.service.metrics import Latency
     from dovetail.stream.events.decode import Decoded
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
@@ -24,9 +30,18 @@ if TYPE_CHECKING:
 
 
 class IngestHandler(Handler):
-    def __init__(self, pipeline: Pipeline, topology: Topology) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        topology: Topology,
+        lag: Latency | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`lag` is told how late events are, where the pipeline says when they happened."""
         self._pipeline = pipeline
         self._topology = topology
+        self._lag = lag
+        self._clock = clock
         self._decoder = decoder_of(pipeline.source, schema_of(pipeline))
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
@@ -36,11 +51,17 @@ class IngestHandler(Handler):
             good = rows[decoded.valid[rows]]
             ledger.add(partition, outcome.CLEAN, len(good))
             if len(good):
-                self._pass_on(partition, _batch(records, decoded, good), producer)
+                batch = _batch(records, decoded, good)
+                self._note_lag(batch)
+                self._pass_on(partition, batch, producer)
             if len(good) < len(rows):
                 self._bury(
                     partition, records, decoded, rows[~decoded.valid[rows]], producer, ledger
                 )
+
+    def _note_lag(self, batch: EventBatch) -> None:
+        if self._lag is not None and batch.event_times is not None:
+            self._lag.observe(int(self._clock() * 1000) - batch.event_times)
 
     def _pass_on(self, partition: int, batch: EventBatch, producer: Producer) -> None:
         # A source partition keeps its own partition, and with it the order of its events.
@@ -84,6 +105,7 @@ def schema_of(pipeline: Pipeline) -> EventSchema:
         },
         pipeline.key,
         pipeline.source.max_event_bytes,
+        pipeline.source.event_time,
     )
 
 
@@ -100,4 +122,13 @@ def _batch(records: Records, decoded: Decoded, rows: Ints) -> EventBatch:
         records.partitions[rows],
         records.offsets[rows],
         records.timestamps[rows],
+        _event_times(decoded, records, rows),
     )
+
+
+def _event_times(decoded: Decoded, records: Records, rows: Ints) -> Ints | None:
+    """Take the record's timestamp for an event without a time of its own."""
+    if decoded.times is None:
+        return None
+    own = decoded.times[rows]
+    return np.where(own == NO_TIME, records.timestamps[rows], own)

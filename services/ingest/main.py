@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from dovetail.service.stage import Context, run_stage
 from dovetail.topology import INGEST
 from services.ingest.handler import IngestHandler
+from services.ingest.routes import EventsByHttp
 from services.ingest.settings import step
 
 if TYPE_CHECKING:
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> Handler:
-    return IngestHandler(context.pipeline, context.topology)
+    context.annexes.append(EventsByHttp(context))
+    timed = context.pipeline.source.event_time is not None
+    lag = context.metrics.event_time_lag() if timed else None
+    return IngestHandler(context.pipeline, context.topology, lag)
 
 
 if __name__ == "__main__":

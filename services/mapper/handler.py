@@ -1,8 +1,9 @@
-"""Sends every event to the slot of its join key."""
+"""Sends every event to the slot of its join key, or sheds it where the pipeline allows it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,33 +12,89 @@ from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import PIECE_BYTES, EventBatch, batches_of
 from dovetail.stream.loop import Handler
+from dovetail.stream.provenance import ORIGIN, REASON, origins
+from services.mapper.skew import Skew
 
 if TYPE_CHECKING:
+    from dovetail.join.columns import Flags, JoinKeys
     from dovetail.pipeline.spec import Pipeline
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
 
 
+class Guard(Protocol):
+    """Who sheds in an overload; `OverloadGuard` over the phases' ledgers."""
+
+    @property
+    def strategy(self) -> str: ...
+
+    def look(self) -> None: ...
+
+    def admit(self, keys: JoinKeys) -> Flags | None: ...
+
+    def figures(self) -> dict[str, float]: ...
+
+    def close(self) -> None: ...
+
+
 class MapperHandler(Handler):
-    def __init__(self, pipeline: Pipeline, topology: Topology) -> None:
+    def __init__(self, pipeline: Pipeline, topology: Topology, guard: Guard | None = None) -> None:
+        """Without a guard nothing is ever shed."""
         self._pipeline = pipeline
-        self._topic = topology.mapped.name
+        self._topology = topology
+        self._guard = guard
         self._mapper = Mapper(pipeline.slots, int_key=pipeline.key_type is KeyType.INT)
-        self._by_slot = np.zeros(pipeline.slots, np.int64)
+        self._skew = Skew(pipeline.slots, time.monotonic())
+
+    def between_steps(self) -> None:
+        if self._guard:
+            self._guard.look()
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         batches = batches_of(records)
-        for partition, batch in batches:
-            ledger.add(partition, outcome.IN, len(batch))
-            ledger.add(partition, outcome.MAPPED, len(batch))
         # All batches at once: fewer and larger messages a slot.
         events = EventBatch.concatenate([batch for _, batch in batches])
-        for slot, positions in groups(self._mapper.slots(events.keys)):
-            self._by_slot[slot] += len(positions)
-            for piece in events.take(positions).pieces(PIECE_BYTES):
-                producer.send(self._topic, piece.to_message(self._pipeline.name, slot), slot)
+        kept = self._guard.admit(events.keys) if self._guard else None
+        first = 0
+        for partition, batch in batches:
+            end = first + len(batch)
+            going = len(batch) if kept is None else int(np.count_nonzero(kept[first:end]))
+            ledger.add(partition, outcome.IN, len(batch))
+            ledger.add(partition, outcome.MAPPED, going)
+            if self._guard:
+                ledger.add(partition, outcome.shed(self._guard.strategy), len(batch) - going)
+            first = end
+        if kept is not None:
+            self._shed(events.take(np.flatnonzero(~kept)), producer)
+            events = events.take(np.flatnonzero(kept))
+        self._map(events, producer)
 
     def figures(self) -> dict[str, float]:
-        mean = self._by_slot.mean()
-        return {"slot_skew": float(self._by_slot.max() / mean) if mean else 1.0}
+        return {**self._skew.figures(), **(self._guard.figures() if self._guard else {})}
+
+    def close(self) -> None:
+        if self._guard:
+            self._guard.close()
+
+    def _map(self, events: EventBatch, producer: Producer) -> None:
+        by_slot = np.zeros(self._pipeline.slots, np.int64)
+        for slot, positions in groups(self._mapper.slots(events.keys)):
+            by_slot[slot] = len(positions)
+            for piece in events.take(positions).pieces(PIECE_BYTES):
+                message = piece.to_message(self._pipeline.name, slot)
+                producer.send(self._topology.mapped.name, message, slot)
+        self._skew.add(by_slot, time.monotonic())
+
+    def _shed(self, events: EventBatch, producer: Producer) -> None:
+        """Send events on as they are, with the reason and their origin, to be completed later."""
+        assert self._guard is not None
+        identity = origins(self._topology.source.name, events.partitions, events.offsets)
+        reason = f"overload: {self._guard.strategy}".encode()
+        producer.send_many(
+            self._topology.shed.name,
+            0,
+            events.events.data,
+            events.events.bounds,
+            headers=((ORIGIN, (identity.data, identity.bounds)), (REASON, reason)),
+        )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from dovetail.service.stage import Context, run_stage
 from dovetail.topology import MAPPER
 from services.mapper.handler import MapperHandler
+from services.mapper.overload import guard_of
 from services.mapper.settings import step
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> Handler:
-    return MapperHandler(context.pipeline, context.topology)
+    pipeline, topology = context.pipeline, context.topology
+    return MapperHandler(pipeline, topology, guard_of(context.settings, pipeline, topology))
 
 
 if __name__ == "__main__":

@@ -50,12 +50,14 @@ class Played:
 
     def _topics(self):
         topology = self.topology
-        return topology.source, topology.enriched, topology.unmatched, topology.dead_letter
+        outputs = (topology.enriched, topology.unmatched, topology.shed, topology.dead_letter)
+        return (topology.source, *outputs)
 
-    def answer(self, enriched=(), unmatched=(), dead=(), first=0):
+    def answer(self, enriched=(), unmatched=(), dead=(), shed=(), first=0):
         for topic, outputs in (
             (self.topology.enriched, enriched),
             (self.topology.unmatched, unmatched),
+            (self.topology.shed, shed),
             (self.topology.dead_letter, dead),
         ):
             for offset, value in outputs:
@@ -66,8 +68,8 @@ class Played:
         for event in EVENTS:
             self._send(self.topology.source, event, [])
 
-    def answer_without_origin(self, value):
-        self._send(self.topology.enriched, value, [])
+    def answer_without_origin(self, value, topic=None):
+        self._send(topic or self.topology.enriched, value, [])
 
     def _send(self, topic, value, headers):
         self._producer.produce(topic.name, value, partition=0, headers=headers)
@@ -131,6 +133,42 @@ def test_every_defect_is_seen_and_counted(played):
     assert '0/0 {"id":1,"name":"one"}' in seen["output missing: 3"]
     assert verdict.expected == len(ENRICHED)
     assert not verdict.equal
+
+
+def test_what_was_shed_is_expected_to_have_no_output(played):
+    played.answer(ENRICHED[:3], UNMATCHED, DEAD, shed=[(2, EVENTS[2])])
+    verdict = played.verdict()
+    assert verdict.differences == []
+    assert (verdict.events, verdict.expected, verdict.outputs, verdict.shed) == (6, 3, 3, 1)
+
+
+def test_every_wrong_way_to_shed_is_seen(played):
+    played.answer(
+        ENRICHED,
+        dead=DEAD,
+        shed=[
+            (1, EVENTS[1].strip()),  # and answered as well, twice
+            (5, EVENTS[5]),
+            (5, EVENTS[5]),  # twice
+            (2, b'{"id":7}'),  # other bytes, and answered as well
+            (3, EVENTS[3]),  # bad, and a dead letter
+            (9, b'{"id":1}'),  # never sent
+        ],
+    )
+    played.answer_without_origin(b"{}", played.topology.shed)
+    verdict = played.verdict()
+    assert {text.partition(",")[0] for text in verdict.differences} == {
+        f"{played.topology.shed.name}: messages without a valid origin: 1",
+        "shed too much: 4",
+        "output too much: 3",
+    }
+
+
+def test_an_event_neither_shed_nor_answered_is_missing(played):
+    played.answer(ENRICHED[:3], UNMATCHED, DEAD)
+    assert [text.partition(",")[0] for text in played.verdict().differences] == [
+        "output missing: 1"
+    ]
 
 
 def test_only_what_came_after_the_given_ends_is_compared(played):

@@ -2,15 +2,14 @@
 
 import json
 
-import numpy as np
 import psycopg
 import pytest
 
 from dovetail.errors import MasterDataError, Unavailable
-from dovetail.join.columns import Column, JoinKeys
-from dovetail.join.keys import SEPARATOR, hash_text_many
+from dovetail.join.exchange import Keys
+from dovetail.master.pipeline import PipelineRelation
 from dovetail.master.postgres import PostgresMaster
-from dovetail.pipeline.spec import Pipeline
+from tests.integration.master_kit import composites, found, ints, pipeline, texts
 
 EVERY_TYPE = """
 CREATE TABLE things (
@@ -40,55 +39,25 @@ COLUMNS = [
 ]
 
 
-def pipeline(table, columns, fields=None, key="id", join="inner", master_key=None):
-    return Pipeline.model_validate(
-        {
-            "name": "test",
-            "source": {"fields": fields or {"id": "int", "amount_sold": "decimal"}},
-            "key": key,
-            "master": {
-                "table": table,
-                "columns": columns,
-                **({"key": master_key} if master_key else {}),
-            },
-            "join": join,
-        }
-    )
-
-
-def ints(*keys):
-    return JoinKeys.of_ints(np.array(keys, np.int64))
-
-
-def texts(*keys):
-    column = Column.of([key.encode() for key in keys])
-    return JoinKeys(hash_text_many(column.data, column.bounds), column)
-
-
-def composites(*keys):
-    return texts(*(chr(SEPARATOR).join(map(str, parts)) for parts in keys))
-
-
-def found(rows):
-    """(key, row) pairs in an order of their own, because PostgreSQL gives them in none."""
-    names = [text.decode() for text in rows.keys.texts]
-    keys = names if any(names) else rows.keys.values.tolist()
-    pairs = [(key, row.decode()) for key, row in zip(keys, rows.rows, strict=True)]
-    return sorted(pairs, key=str)
-
-
 @pytest.fixture
 def connection(database):
     with psycopg.connect(database, autocommit=True) as connection:
         yield connection
 
 
-@pytest.fixture
-def master_of(database):
+class ByKeys(PipelineRelation):
+    def rows_of(self, keys):
+        read = self.read(Keys(keys), 64 << 20)
+        assert read.covers == max(1, len(keys))
+        return read.rows
+
+
+@pytest.fixture(params=[PostgresMaster, ByKeys])
+def master_of(database, request):
     opened = []
 
     def open_master(*args, url=database, **options):
-        opened.append(PostgresMaster(url, pipeline(*args, **options)))
+        opened.append(request.param(url, pipeline(*args, **options)))
         return opened[-1]
 
     yield open_master

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.join.cache import MISS, MasterCache
+from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.keys import hash_text_many
 from dovetail.join.mapper import Mapper
 from dovetail.settings import Settings
 from dovetail.stream import migrations
-from dovetail.stream.migrations import MigrationReader, send_migrations
+from dovetail.stream.migrations import MigrationReader, send_evictions, send_migrations
 from dovetail.stream.rdkafka import Producer
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Keeps, Topic
@@ -43,23 +43,25 @@ class Caches:
         self.producer = Producer({"bootstrap.servers": bootstrap})
         self._nodes = []
 
-    def node(self, slots=range(SLOTS)):
-        node = Node(self)
+    def node(self, slots=range(SLOTS), memory=1 << 20):
+        node = Node(self, memory)
         self._nodes.append(node)
         node.reader.follow(list(slots))
         return node
 
-    def send(self, keys, rows=b'{"v":1}'):
-        master = MasterRows(keys, Column.of([rows] * len(keys)))
-        entries = Entries.of(keys, master)
-        send_migrations(self.producer, self.topic, self.mapper, keys, entries, int_key=self.int_key)
+    def send(self, keys, rows=b'{"v":1}', cycle=1):
+        self.queue(self.producer, keys, rows, cycle)
         self.producer.flush(30)
 
+    def queue(self, producer, keys, rows=b'{"v":1}', cycle=1):
+        entries = Entries.of(keys, MasterRows(keys, Column.of([rows] * len(keys))))
+        events = np.arange(1, len(keys) + 1, dtype=np.int64)
+        send_migrations(
+            producer, self.topic, self.mapper, keys, entries, events, cycle, int_key=self.int_key
+        )
+
     def send_evictions(self, keys):
-        slots = self.mapper.slots(keys)
-        for i, slot in enumerate(slots.tolist()):
-            name = str(keys.values[i]).encode() if self.int_key else keys.texts[i]
-            self.producer.send(self.topic.name, None, slot, name)
+        send_evictions(self.producer, self.topic, self.mapper, keys, int_key=self.int_key)
         self.producer.flush(30)
 
     def close(self):
@@ -69,16 +71,22 @@ class Caches:
 
 
 class Node:
-    def __init__(self, caches):
-        self.reader = MigrationReader(
-            caches.settings, caches.topic, caches.mapper, int_key=caches.int_key
-        )
-        self.cache = MasterCache(1 << 20)
+    def __init__(self, caches, memory=1 << 20):
+        self.reader = MigrationReader(caches.settings, caches.topic, int_key=caches.int_key)
+        self.mapper = caches.mapper
+        self.cache = CachePhase("srj", memory)
+        self.seen = []
 
     def turn(self):
         for change in self.reader.changes():
-            self.cache.evict(change.evictions)
-            self.cache.insert(change.entries)
+            self.seen.append(change)
+            self.cache.drop(change.evictions)
+            seconds = change.read_at_ms // 1000 - 1_700_000_000
+            self.cache.take(change.entries, change.events, change.cycle, seconds)
+
+    def give_up(self, slots):
+        self.reader.forget(slots)
+        self.cache.drop_slots(self.mapper, slots)
 
     def load(self):
         self.until(lambda: self.reader.waiting_for() == "")
@@ -91,11 +99,10 @@ class Node:
             time.sleep(0.01)
 
     def holds(self, keys):
-        return (self.cache.find(keys) != MISS).tolist()
+        return np.isin(np.arange(len(keys)), self.cache.probe(keys).positions).tolist()
 
     def row(self, keys):
-        (start,) = self.cache.find(keys)
-        return None if start == MISS else self.cache.arena[start : start + 64].tobytes()
+        return self.cache.probe(keys).entries.tobytes()
 
 
 @pytest.fixture(params=["int", "text"])
@@ -119,7 +126,8 @@ def keys(int_key):
 def test_a_node_that_starts_late_loads_everything(caches, keys):
     caches.send(keys)
     node = caches.node()
-    assert "4 slots to go" in node.reader.waiting_for()
+    about = f"0 of about {len(keys)} migrations of slots 0, 1, 2, 3"
+    assert node.reader.waiting_for() == f"loading the cache: {about}"
     node.load()
     assert all(node.holds(keys))
     assert len(node.cache) == len(keys)
@@ -179,7 +187,7 @@ def test_a_slot_that_is_given_up_takes_its_keys_along_and_no_others(caches, keys
     caches.send(keys)
     node = caches.node()
     node.load()
-    node.cache.evict_values(node.reader.forget([0, 2], node.cache.keys()))
+    node.give_up([0, 2])
     slots = caches.mapper.slots(keys)
     assert node.holds(keys) == np.isin(slots, [1, 3]).tolist()
     assert node.reader.waiting_for() == ""
@@ -193,12 +201,12 @@ def test_a_slot_that_comes_back_is_loaded_anew(caches, keys):
     caches.send(keys)
     node = caches.node()
     node.load()
-    node.cache.evict_values(node.reader.forget([2], node.cache.keys()))
+    node.give_up([2])
     slots = caches.mapper.slots(keys)
     gone = keys.take(np.flatnonzero(slots == 2)[:5])
     caches.send_evictions(gone)
     node.reader.follow([2])
-    assert "1 slots to go" in node.reader.waiting_for()
+    assert "migrations of slots 2" in node.reader.waiting_for()
     node.load()
     assert sum(node.holds(keys)) == len(keys) - 5
     assert not any(node.holds(gone))
@@ -206,7 +214,7 @@ def test_a_slot_that_comes_back_is_loaded_anew(caches, keys):
 
 def test_a_slot_given_up_while_loading_is_not_waited_for(caches, keys):
     node = caches.node()
-    node.reader.forget([0, 1, 2, 3], node.cache.keys())
+    node.give_up([0, 1, 2, 3])
     assert node.reader.waiting_for() == ""
 
 
@@ -228,19 +236,79 @@ def test_what_is_not_committed_is_not_read(caches, keys, bootstrap):
     with mine as producer:
         producer.init_transactions(30)
         caches.send(keys.slice(0, 1))
-        caches.producer, plain = producer, caches.producer
         producer.begin()
-        master = MasterRows(keys, Column.of([b'{"v":1}'] * len(keys)))
-        send_migrations(
-            producer,
-            caches.topic,
-            caches.mapper,
-            keys,
-            Entries.of(keys, master),
-            int_key=caches.int_key,
-        )
+        caches.queue(producer, keys)
         producer.abort(30)
-        caches.producer = plain
     node = caches.node()
     node.load()
     assert sum(node.holds(keys)) == 1
+
+
+def test_how_far_it_is_shows_while_it_loads(caches, keys, monkeypatch):
+    monkeypatch.setattr(migrations, "_MOST_AT_ONCE", 7)
+    caches.send(keys)
+    node = caches.node()
+    told = []
+    for change in node.reader.changes():
+        told.append(node.reader.waiting_for())
+        node.cache.take(change.entries, change.events, change.cycle, change.events)
+        if not node.reader.waiting_for():
+            break
+    assert len(told) > 10
+    assert all(text.startswith("loading the cache: ") for text in told)
+    assert f"7 of about {len(keys)} migrations of slots 0, 1, 2, 3" in told[0]
+
+
+def test_events_and_read_time_arrive_with_each_key(caches, keys):
+    before = time.time_ns() // 1_000_000
+    caches.send(keys, cycle=9)
+    node = caches.node()
+    node.load()
+    events = {}
+    for change in node.seen:
+        named = change.entries.keys()
+        for i, value in enumerate(named.values.tolist()):
+            events[value] = int(change.events[i])
+        assert change.read_at_ms.min(initial=before) >= before
+        assert change.cycle == 0
+    assert events == {value: i + 1 for i, value in enumerate(keys.values.tolist())}
+
+
+def test_cycles_pass_as_the_disk_phase_says_but_not_while_loading(caches, keys):
+    for cycle in range(3):
+        caches.send(keys, cycle=100 * cycle)
+    node = caches.node()
+    node.load()
+    assert {change.cycle for change in node.seen} == {0}
+    caches.send(keys, cycle=205)
+    node.until(lambda: node.seen[-1].cycle == 5)
+
+
+def test_a_cache_that_starts_anew_loads_what_the_last_one_held(caches, keys):
+    small = 64 << 10
+    caches.send(keys)
+    first = caches.node(memory=small)
+    first.load()
+    held = first.holds(keys)
+    assert 50 < sum(held) < len(keys)
+    gone = first.cache.departed()
+    caches.send_evictions(gone)
+    second = caches.node()
+    second.load()
+    loaded = second.holds(keys)
+    assert all(now for was, now in zip(held, loaded, strict=True) if was)
+    assert sum(loaded) == len(keys) - len(gone)
+
+
+def test_a_tombstone_behind_a_newer_migration_is_a_miss_and_no_wrong_answer(caches, keys):
+    one = keys.slice(0, 1)
+    node = caches.node()
+    node.load()
+    caches.send(one)
+    node.until(lambda: all(node.holds(one)))
+    caches.send(one, b'{"v":2}')
+    caches.send_evictions(one)
+    node.until(lambda: not any(node.holds(one)))
+    late = caches.node()
+    late.load()
+    assert not any(late.holds(one))

@@ -61,15 +61,16 @@ def test_the_demo_fits_its_catalogue(database: str, monkeypatch: pytest.MonkeyPa
         "info: 'products' is a table, about 1 rows",
         "info: product_id is unique: at most one master row a key",
         "pipeline sales",
-        "  source  sales: json, 7 fields, up to 64KiB an event, 4 partitions",
-        "  key     product_id (int)",
+        "  source   sales: json, 7 fields, up to 64KiB an event, 4 partitions",
+        "  key      product_id (int)",
         (
-            "  master  products by product_id: adds name, category, vendor, price, weight, active,"
+            "  master   products by product_id: adds name, category, vendor, price, weight, active,"
             " listed_on, updated_at"
         ),
-        "  join    inner by srj",
-        "  memory  128MiB a node, 2 nodes: 256MiB in all; 8 slots",
-        "  sink    sales.enriched",
+        "  join     inner by auto",
+        "  memory   128MiB a node, 2 nodes: 256MiB in all; 8 slots",
+        "  overload backpressure: events wait in Kafka",
+        "  sink     sales.enriched",
     ]
 
 

@@ -59,6 +59,14 @@ class Case:
     def expected(self, kind):
         return sql_join(kind, self.master, self.stream)
 
+    def version(self, master, number):
+        """Another R of these keys: its rows are numbered apart from those of every other."""
+        rows = Column.of([b'{"r":%d}' % (1000 * number + i) for i in range(len(master))])
+        unique = self.unique and len(set(master)) == len(master)
+        return MemoryRelation(
+            MasterRows(self.make_keys(master), rows), self.rows_a_page, unique=unique
+        )
+
 
 def sql_join(kind, master, stream):
     """What SQL gives: pairs of event and row number, or None where there is no row."""

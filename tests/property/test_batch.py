@@ -19,7 +19,7 @@ EVENT = st.tuples(
 )
 
 
-def batch_of(rows):
+def batch_of(rows, *, timed=False):
     keys, texts, events, partitions, offsets, times = zip(*rows, strict=True) if rows else [()] * 6
     return EventBatch(
         JoinKeys(np.array(keys, np.int64), Column.of(texts)),
@@ -27,7 +27,12 @@ def batch_of(rows):
         np.array(partitions, np.int32),
         np.array(offsets, np.int64),
         np.array(times, np.int64),
+        np.array(times, np.int64) ^ 1 if timed else None,
     )
+
+
+def times_of(batch):
+    return None if batch.event_times is None else batch.event_times.tolist()
 
 
 def rows_of(batch):
@@ -51,7 +56,7 @@ def batches(draw):
         rows = [(key, b"", *rest) for key, _, *rest in rows]
     first = draw(st.integers(0, len(rows)))
     end = draw(st.integers(first, len(rows)))
-    return batch_of(rows).slice(first, end), rows[first:end]
+    return batch_of(rows, timed=draw(st.booleans())).slice(first, end), rows[first:end]
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,6 +66,7 @@ def test_a_message_brings_back_the_batch(pair, slot):
     message = batch.to_message("sales", slot)
     back = EventBatch.from_message(message)
     assert rows_of(back) == rows
+    assert times_of(back) == times_of(batch)
     assert back.nbytes == batch.nbytes
     envelope = Batch.FromString(message)
     assert (envelope.pipeline, envelope.slot, envelope.events) == ("sales", slot, len(rows))
@@ -77,6 +83,8 @@ def test_pieces_hold_every_event_once_and_in_order(pair, most_bytes):
     batch, rows = pair
     pieces = list(batch.pieces(most_bytes))
     assert [row for piece in pieces for row in rows_of(piece)] == rows
+    if batch.event_times is not None:
+        assert [time for piece in pieces for time in times_of(piece)] == times_of(batch)
     for piece in pieces:
         size = sum(map(len, piece.events))
         assert len(piece) == 1 or size <= most_bytes
@@ -88,6 +96,12 @@ def test_pieces_hold_every_event_once_and_in_order(pair, most_bytes):
 def test_batches_are_put_after_one_another(pairs):
     joined = EventBatch.concatenate([batch for batch, _ in pairs])
     assert rows_of(joined) == [row for _, rows in pairs for row in rows]
+    times = [times_of(batch) for batch, _ in pairs]
+    if all(found is None for found in times):
+        assert joined.event_times is None
+    else:
+        own = [times_of(batch) or batch.timestamps.tolist() for batch, _ in pairs]
+        assert times_of(joined) == [time for found in own for time in found]
 
 
 @settings(max_examples=100, deadline=None)
@@ -97,3 +111,5 @@ def test_taken_events_keep_all_that_is_theirs(pair, data):
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else []
     taken = batch.take(np.array(chosen, np.int64))
     assert rows_of(taken) == [rows[i] for i in chosen]
+    times = times_of(batch)
+    assert times_of(taken) == (None if times is None else [times[i] for i in chosen])

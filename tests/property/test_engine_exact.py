@@ -171,6 +171,108 @@ def test_answers_can_be_had_in_the_order_of_the_stream(algorithm, case, steps, d
     check(out, case)
 
 
+updates = st.lists(
+    st.tuples(st.integers(0, 60), st.sampled_from([0, 0, 0, 1, 20])), min_size=1, max_size=8
+)
+
+
+def updated(master, moved, added):
+    """R after updates: its rows lie elsewhere, and some have gone or come."""
+    moved %= len(master) + 1
+    return [*master[moved:], *master[:moved], *range(added)][added // 2 :]
+
+
+class Judge:
+    """Knows every R that there was, and holds answers against them."""
+
+    def __init__(self, case, masters):
+        self._case = case
+        self._masters = masters
+        self.answered = []
+
+    def judge(self, answers, possible):
+        """Each event has all rows that its key had in one of the possible ones, and no others."""
+        out = Outputs()
+        out.take(answers)
+        events = [(name + 5) // 3 for name in answers.ids.tolist()]
+        self.answered += events
+        found = {event: [] for event in events}
+        for event, row in out.pairs[JoinKind.LEFT]:
+            found[event] += [] if row is None else [row]
+        for event, rows in found.items():
+            assert sorted(rows) in [self._rows_of(event, number) for number in possible]
+
+    def _rows_of(self, event, number):
+        wanted = self._case.stream[event]
+        return [1000 * number + i for i, key in enumerate(self._masters[number]) if key == wanted]
+
+
+def drive_over_updates(algorithm, case, masters, steps, pages, exchanges):
+    """A read answers with R as it is now and never with a mixture; a hit, with R as it once was."""
+    relations = [case.version(master, number) for number, master in enumerate(masters)]
+    engine = Engine(
+        algorithm,
+        relations[0].facts,
+        SMALL + DISK_BUFFER,
+        parameters=Parameters(pages=pages, keys=7),
+        disk_buffer=DISK_BUFFER,
+    )
+    events = case.events()
+    judge = Judge(case, masters)
+    now = at = step = 0
+    while at < len(events) or engine.wants() is not None:
+        offered = engine.offer(events.slice(at, min(at + steps[step % len(steps)], len(events))))
+        at += offered.accepted
+        judge.judge(offered.answers, range(now + 1))
+        if exchanges[step % len(exchanges)] and now + 1 < len(relations):
+            now += 1
+            engine.renew(relations[now].facts)
+        request = engine.wants()
+        if request is not None:
+            judge.judge(engine.feed(relations[now].read(request)), [now])
+        assert bytes_really_allocated(engine) + engine.disk_buffer <= engine.budget
+        step += 1
+    assert sorted(judge.answered) == list(range(len(events)))
+    assert engine.held.pending_blocks == engine.held.collected_blocks == 0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@MODEST
+@given(
+    case=cases(),
+    updates=updates,
+    steps=steps,
+    pages=st.integers(0, 3),
+    exchanges=st.lists(st.booleans(), min_size=1, max_size=20),
+)
+def test_r_may_become_another_at_any_step(algorithm, case, updates, steps, pages, exchanges):
+    masters = [case.master]
+    for update in updates:
+        masters.append(updated(masters[-1], *update))
+    drive_over_updates(algorithm, case, masters, steps, pages, exchanges)
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_that_move_in_mid_cycle_are_met_once(seed, unique):
+    """A cycle of many steps, and as many rows: whatever a key has seen of the last R shows."""
+    chance = np.random.default_rng(seed)
+    case = Case(
+        master=(chance.permutation(40) if unique else chance.integers(0, 20, 60)).tolist(),
+        stream=chance.integers(0, 45 if unique else 22, 200).tolist(),
+        make_keys=int_keys,
+        unique=unique,
+        rows_a_page=2,
+        padding=0,
+    )
+    masters = [case.master]
+    for moved in chance.integers(0, 60, 12).tolist():
+        masters.append(updated(masters[-1], moved, 0))
+    exchanges = (chance.random(100) < 0.1).tolist()
+    for algorithm in ("meshjoin", "cmeshjoin", "ssbj"):
+        drive_over_updates(algorithm, case, masters, [3, 0, 1], 2, exchanges)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_key_sees_every_page_once_even_if_it_is_done_in_the_middle_of_a_step(seed):
     """Pages of one row, and a step that reads several: ends and starts fall within steps."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.join.cache import MasterCache
+from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows, distinct
 from dovetail.join.kinds import JoinKind
@@ -87,10 +87,12 @@ def test_the_cache_joins_as_plain_python_does_also_a_slice_of_a_batch(join, kind
     master = MasterRows(
         join_keys([key for key, _ in rows]), Column.of([encode(row) for _, row in rows])
     )
-    cache = MasterCache(200_000)
+    cache = CachePhase("srj", 200_000)
     firsts, _ = distinct(keys)
-    assert cache.insert(Entries.of(keys.take(firsts), master)).refused == 0
+    ones = np.ones(len(firsts), np.int64)
+    cache.take(Entries.of(keys.take(firsts), master), ones, 0, ones)
+    assert len(cache) == len(firsts)
     skipped = min(skipped, len(events))
-    starts = cache.find(keys.slice(skipped, len(events)))
+    hits = cache.probe(keys.slice(skipped, len(events)))
     batch = batch.slice(skipped, len(events))
-    check(kind, events[skipped:], cache.arena, starts, batch, rows)
+    check(kind, events[skipped:], hits.entries, hits.starts, batch, rows)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dovetail.api import ArrowTable, join
+from dovetail.api import ArrowTable, at_least, between, join, less_than, overlaps
 from dovetail.api.arrow import ArrowSource
-from dovetail.errors import ConfigError, MasterDataError
+from dovetail.errors import ConfigError, DovetailError, MasterDataError
 
 
 @pytest.fixture
@@ -116,7 +116,16 @@ def test_an_empty_relation_and_an_empty_stream_give_nothing():
     [
         ({"on": "nope"}, "no column 'nope'"),
         ({"how": "outer"}, "no join kind 'outer'"),
-        ({"algorithm": "quick"}, "no join algorithm 'quick'"),
+        ({"algorithm": "quick"}, "no join algorithm 'quick'.* srj, auto$"),
+        ({"algorithm": "meshjon"}, "did you mean 'meshjoin'"),
+        ({"algorithm": "Auto"}, "did you mean 'auto'"),
+        ({"how": "lft"}, "did you mean 'left'"),
+        ({"on": "prduct_id"}, "did you mean 'product_id'"),
+        ({"on": {"produkt_id": "product_id"}}, "the stream has no column.*did you mean"),
+        ({"on": []}, "name columns by on, or a condition"),
+        ({"on": 5}, "5 names no column"),
+        ({"memory": 100}, r"memory=100 bytes is too little: give \d+KiB at least"),
+        ({"memory": None}, "memory: 'None' is not a size"),
         ({"memory": "64 parsecs"}, "unknown unit"),
         ({"memory": "64MB", "order": "random"}, "no order 'random'"),
         ({"on": {"product_id": "vendor"}}, "never equal"),
@@ -128,6 +137,87 @@ def test_what_cannot_be_joined_is_said_with_the_cure(wrong, message, products):
     given = {"on": "product_id"} | wrong
     with pytest.raises(ConfigError, match=message):
         list(join([pa.record_batch({"product_id": [1]})], products, **given))
+
+
+LONG = "x" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "why"), [("ssbj", "a page of the relation"), ("srj", "2 rows that have to be")]
+)
+def test_memory_that_cannot_hold_what_is_read_is_told_how_much_would_do(algorithm, why):
+    table = pa.table({"k": [1, 1], "t": [LONG, LONG]})
+    sales = [pa.record_batch({"k": [1]})]
+
+    def joined(memory):
+        return list(join(sales, table, on="k", algorithm=algorithm, memory=memory))
+
+    with pytest.raises(DovetailError, match=f"memory=65,536 bytes is too little.*{why}") as refusal:
+        joined(1 << 16)
+    enough = re.search(r"give (\d+MiB)", str(refusal.value))[1]
+    assert sum(batch.num_rows for batch in joined(enough)) == 2
+
+
+def test_an_event_that_memory_cannot_hold_names_the_setting():
+    sales = [pa.record_batch({"k": [1], "t": [LONG]})]
+    with pytest.raises(ConfigError, match="memory=65,536 bytes is too little: an event of 200"):
+        list(join(sales, pa.table({"k": [1]}), on="k", memory=1 << 16))
+
+
+@pytest.mark.parametrize(
+    ("stream", "gives"),
+    [(pa.table({"k": [1]}), "a Table is no stream"), ([{"k": 1}], "the stream gave a dict")],
+)
+def test_what_is_no_stream_of_batches_is_told_what_one_is(stream, gives):
+    with pytest.raises(ConfigError, match=rf"{gives}.*to_batches\(\)"):
+        list(join(stream, pa.table({"k": [1]}), on="k"))
+
+
+VALID = between("at", "low", "high")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"condition": 5}, "5 is no condition"),
+        ({"condition": VALID, "algorithm": "ssbj"}, "by meshjoin alone.*leave out algorithm"),
+        ({"condition": VALID, "order": "source"}, "in no order: leave out order"),
+        ({"condition": between("at", "lo", "high")}, "did you mean 'low'"),
+        ({"condition": between("att", "low", "high")}, "the stream has no column 'att'"),
+        ({"condition": between("at", "low", "name")}, "'name' is .*string, which a range"),
+        ({"condition": between("at", "low", "share")}, "not compared with each other: cast"),
+        ({"condition": VALID, "memory": 1000}, "memory=1,000 bytes is too little"),
+    ],
+)
+def test_a_condition_that_cannot_be_joined_is_said_with_the_cure(wrong, message):
+    prices = pa.table({"low": [1], "high": [2], "name": ["x"], "share": [0.5]})
+    with pytest.raises(ConfigError, match=message):
+        list(join([pa.record_batch({"at": [1]})], prices, **wrong))
+
+
+def test_ends_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match=r"no ends '\[\['"):
+        between("at", "low", "high", ends="[[")
+    with pytest.raises(ConfigError, match="between two columns"):
+        overlaps("at", ("low", "high"))
+
+
+def test_a_condition_over_a_relation_that_answers_the_engine_itself():
+    table = pa.table({"k": [1, 1], "v": ["a", "b"], "since": [0, 10]})
+    relation = ArrowSource(ArrowTable(table)).open(["k"], ["v", "since"], unique=None)
+    (batch,) = join(
+        [pa.record_batch({"k": [1], "at": [5]})],
+        relation,
+        on="k",
+        condition=at_least("at", "since"),
+    )
+    assert batch.to_pylist() == [{"k": 1, "at": 5, "v": "a", "since": 0}]
+
+
+def test_values_that_no_64_bits_compare_are_refused():
+    wide = pa.table({"low": pa.array([2**63], pa.uint64())})
+    with pytest.raises(ConfigError, match=r"'low' has a value.*64 bits"):
+        list(join([pa.record_batch({"at": [1]})], wide, condition=less_than("at", "low")))
 
 
 @pytest.mark.parametrize("algorithm", ["hybridjoin", "cachejoin", "srj", "inlj"])
@@ -272,6 +362,6 @@ def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "python-api.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     without_database = [example for example in examples if "Postgres(" not in example]
-    assert len(without_database) == 3
+    assert len(without_database) == 4
     for example in without_database:
         exec(compile(example, str(page), "exec"), {})

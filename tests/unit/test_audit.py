@@ -29,6 +29,21 @@ def test_when_all_is_answered_the_sum_holds_and_nothing_is_in_flight():
     )
 
 
+def test_what_was_shed_has_its_place_in_the_sum():
+    seen = audit_of(
+        ingest={"in": 107, "clean": 97}, mapper={"in": 97, "shed.topw": 4, "shed.keep-w": 3}
+    )
+    assert seen.shed == 7
+    assert seen.drained
+    assert not seen.off
+    assert seen.equation() == (
+        "in 107 = enriched 75 + unmatched 15 + parked 0 + dead-lettered 10 + shed 7 + in flight 0"
+    )
+    assert audit_of(mapper={"shed.topw": 1}).problems == [
+        "mapper took in 90 events and gave out 91"
+    ]
+
+
 def test_what_waits_in_the_source_is_not_in_flight_but_not_drained_either():
     seen = audit_of(waiting=3)
     assert seen.in_flight == 0

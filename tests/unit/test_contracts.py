@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from dovetail.contracts import batch_pb2, control_pb2, event_pb2, migration_pb2, progress_pb2
+from dovetail.contracts import (
+    batch_pb2,
+    control_pb2,
+    event_pb2,
+    migration_pb2,
+    progress_pb2,
+    request_pb2,
+)
 
 CHECKOUT = Path(__file__).parents[2]
 PROTO = CHECKOUT / "proto"
 FILES = sorted(PROTO.rglob("*.proto"))
 RELEASED = json.loads(Path(__file__).with_name("contracts.json").read_text())
-MODULES = (batch_pb2, control_pb2, event_pb2, migration_pb2, progress_pb2)
+MODULES = (batch_pb2, control_pb2, event_pb2, migration_pb2, progress_pb2, request_pb2)
 
 TYPES = {
     number: name.removeprefix("TYPE_").lower()
@@ -144,8 +151,9 @@ SAMPLES = [
     control_pb2.Heartbeat(pipeline="sales", figures={"lag": 1.5}, reason="loading"),
     event_pb2.EnrichedEvent(event=b"{", master=b"}", origin=event_pb2.Origin(offset=7)),
     event_pb2.SalesEvent(sale_id=1, customer_id=0, sold_at_ms=9),
-    migration_pb2.Migration(entry=b"entry", read_at_ms=8),
-    progress_pb2.Progress(slot=3, answered=[progress_pb2.Progress.Range(first=1, end=4)]),
+    migration_pb2.Migration(entry=b"entry", read_at_ms=8, events=3, cycle=2),
+    request_pb2.Request(digest=b"d", accepted=2, partition=1, at_ms=8),
+    progress_pb2.Progress(slot=3, answered=[progress_pb2.Progress.Answered(offset=1, events=4)]),
 ]
 each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: type(s).__name__)
 

@@ -8,19 +8,21 @@ from collections import Counter
 import pytest
 
 from dovetail.contracts.migration_pb2 import Migration
-from dovetail.errors import Unavailable
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.window import LEAST, Window
 from dovetail.testing.fakes import (
     InMemoryMaster,
     RecordingProducer,
     event_batch,
     join_keys,
+    named,
     records_of,
 )
 from dovetail.topology import Topology
+from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
 
 ROWS = {1: [b'{"name":"one"}'], 2: [b'{"name":"two"}', b'{"name":"zwei"}']}
@@ -30,7 +32,7 @@ SLOTS = 4
 class Disk:
     """A handler with everything around it, fed a step at a time."""
 
-    def __init__(self, master=None, join="inner", key_type="int", keys_a_query=100):
+    def __init__(self, master=None, join="inner", key_type="int", algorithm="srj"):
         columns = {"columns": ["name"]} if join in ("inner", "left") else {}
         pipeline = Pipeline.model_validate(
             {
@@ -39,6 +41,7 @@ class Disk:
                 "key": "id",
                 "master": {"table": "goods", **columns},
                 "join": join,
+                "algorithm": algorithm,
                 "slots": SLOTS,
             }
         )
@@ -46,14 +49,28 @@ class Disk:
         self.producer = RecordingProducer()
         self.ledger = Ledger()
         self.topology = Topology(pipeline)
+        self.now = 0.0
         self.handler = DiskHandler(
-            pipeline, self.topology, self.master, 1 << 20, keys_a_query, Latency()
+            pipeline,
+            self.topology,
+            lambda: build_join(pipeline, self.master, 1 << 20, self._clock),
+            Window(LEAST),
+            self,
+            1 << 20,
+            Latency(),
+            self._clock,
         )
+
+    def _clock(self):
+        return self.now
+
+    def close(self):
+        """Of the progress that nobody reads here."""
 
     def step(self, *keys, slot=0, first_offset=0):
         events = [(key, json.dumps({"id": _shown(key)}).encode()) for key in keys]
-        batch = event_batch(events, first_offset=first_offset)
-        self.handler.handle(records_of([(slot, batch)]), self.producer, self.ledger)
+        batches = [(slot, event_batch(events, first_offset=first_offset))] if events else []
+        self.handler.handle(records_of(batches), self.producer, self.ledger)
         return self.ledger.commit()
 
     def values(self, topic):
@@ -106,14 +123,8 @@ def test_an_output_names_its_event_and_its_phase():
 def test_a_key_is_looked_up_once_a_step_however_many_events_have_it():
     disk = Disk()
     disk.step(1, 1, 2, 1, 2)
-    assert disk.master.queries == [[1, 2]]
-
-
-def test_no_query_has_more_keys_than_allowed():
-    disk = Disk(keys_a_query=2)
-    disk.step(1, 2, 3, 4, 5)
-    assert [len(keys) for keys in disk.master.queries] == [2, 2, 1]
-    assert len(disk.values(disk.topology.enriched)) == 3
+    [request] = disk.master.requests
+    assert sorted(named(request.keys)) == [1, 2]
 
 
 def test_a_key_is_migrated_when_it_is_looked_up_again():
@@ -142,15 +153,34 @@ def test_text_keys_are_matched_by_all_their_bytes():
     assert disk.values(disk.topology.unmatched) == [b'{"id": "groesse"}']
 
 
-def test_while_the_master_store_is_unavailable_nothing_is_answered():
+def test_while_master_data_is_away_what_has_come_waits():
     disk = Disk()
     disk.master.outage = "PostgreSQL cannot be read"
-    with pytest.raises(Unavailable, match="PostgreSQL cannot be read"):
-        disk.step(1)
-    disk.ledger.abort()
+    assert disk.step(1) == {}
     assert not disk.producer.sent
+    assert disk.handler.offsets({0: 1}, {0}) == {}
+    assert disk.handler.waiting_for() == "PostgreSQL cannot be read"
+    assert not disk.handler.busy, "it is asked again after a pause only"
     disk.master.outage = ""
-    assert disk.step(1)["enriched"] == 1
+    disk.now += 1
+    assert disk.handler.busy
+    assert disk.step()["enriched"] == 1
+    assert disk.handler.waiting_for() == ""
+
+
+def test_nothing_is_read_while_nothing_waits():
+    for algorithm in ("meshjoin", "hybridjoin", "srj"):
+        disk = Disk(algorithm=algorithm)
+        assert not disk.handler.busy
+        disk.step()
+        assert disk.master.requests == []
+        disk.step(1)
+        while disk.handler.busy:
+            disk.step()
+        reads = len(disk.master.requests)
+        disk.step()
+        assert len(disk.master.requests) == reads
+        assert disk.master.resting, "and no snapshot is held"
 
 
 def test_closing_the_handler_closes_the_store():

@@ -1,9 +1,12 @@
 """What auto chooses, by a clock that the test turns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dovetail.join.auto import Auto
+from dovetail.join.cost.factors import TYPICAL
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.exchange import Events, Pages
 from dovetail.join.phase import Relation
@@ -11,6 +14,7 @@ from dovetail.join.policies import Inequality
 from tests.unit.engine_kit import events_of, relation_of
 
 KEYS, PAGES = 4000, 400
+NO_LOOKUPS = replace(TYPICAL, request=1.0, key=1.0)
 
 
 class Time:
@@ -69,6 +73,27 @@ def test_reads_by_key_that_turn_out_slow_are_left_for_a_scan():
     drive.run(150)
     drive.seconds = slow_lookups
     assert drive.run(600).choice.algorithm == "ssbj"
+
+
+def test_a_disk_that_is_slow_for_everyone_is_no_reason_to_try_another():
+    """The models are off by the same for all that read alike, so that none looks better."""
+    auto = Drive(lambda _: 0.01, factors=NO_LOOKUPS).run(300)
+    assert [choice.algorithm for choice in auto.choices] == ["ssbj"]
+
+
+def test_a_disk_that_slows_down_is_no_reason_to_try_another():
+    drive = Drive(lambda _: 1e-3, factors=NO_LOOKUPS)
+    drive.run(200)
+    drive.seconds = lambda _: 2e-3
+    assert [choice.algorithm for choice in drive.run(300).choices] == ["ssbj"]
+
+
+def test_it_begins_with_the_scan_that_suits_any_skew_unless_another_promises_far_more():
+    relation = Relation(80_000, 11_000, unique=True, rows=5_000_000)
+    even = Auto(relation, 60_000_000, Time())
+    assert even.choice.algorithm == "ssbj"
+    seeks = replace(TYPICAL, seek=5e-3, page=5e-4, request=1e-6, key=1e-8)
+    assert Auto(relation, 1_000_000, Time(), factors=seeks).choice.algorithm == "srj"
 
 
 def test_every_choice_says_why():

@@ -2,7 +2,9 @@ import itertools
 
 import pytest
 
+from dovetail.errors import ConfigError
 from dovetail.join.algorithms import ALGORITHMS, Parameters
+from dovetail.join.exchange import Pages
 from tests.unit.engine_kit import engine_for, events_of, read_once, relation_of, rows_each
 
 ONE_PAGE = Parameters(pages=1)
@@ -51,3 +53,26 @@ def test_cycles_go_on_counting():
     assert engine.cycle == 2
     engine.switch("cmeshjoin")
     assert engine.cycle == 2
+
+
+def test_a_renewed_r_is_read_from_its_start_and_what_was_learnt_stays():
+    engine = engine_for("meshjoin", relation_of([7, 1] * 6, 2), parameters=ONE_PAGE)
+    engine.phase.tune(2, 5)
+    small, large = relation_of([1] * 6, 2), relation_of([7, 1] * 20, 2)
+    engine.offer(events_of([7]))
+    read_once(engine, relation_of([7, 1] * 6, 2))
+    for relation, pages in ((small, 3), (large, 20)):
+        engine.renew(relation.facts)
+        assert engine.wants() == Pages(0, 2, pages)
+        assert engine.phase.events == 5
+    rows = []
+    while engine.wants() is not None:
+        rows += rows_each(read_once(engine, large))
+    assert rows == [20], "none of the rows that it had collected before"
+    assert engine.cycle == 1
+
+
+def test_a_page_that_no_longer_fits_is_said_with_the_cure():
+    engine = engine_for("meshjoin", relation_of([1, 2]), 10_000)
+    with pytest.raises(ConfigError, match="give the join more memory"):
+        engine.renew(relation_of(range(100), 100).facts)

@@ -55,6 +55,27 @@ def test_a_stopped_child_is_gone_and_its_record_too(home: Home) -> None:
     assert not (home.run / "sleeper.pid").exists()
 
 
+def test_as_many_earlier_logs_are_kept_as_the_home_says(tmp_path: Path) -> None:
+    home = Home(tmp_path, logs_kept=2)
+    for word in ("one", "two", "three", "four"):
+        child = Managed(home, "teller", [sys.executable, "-c", f"print('{word}')"])
+        child.start()
+        until(lambda child=child: child.exit_code() is not None)
+        child.stop()
+    told = {log.name: log.read_text().strip() for log in home.logs.iterdir()}
+    assert told == {"teller.log": "four", "teller.log.1": "three", "teller.log.2": "two"}
+
+
+def test_a_signal_reaches_a_child_and_nobody_once_it_has_ended(home: Home) -> None:
+    child = Managed(home, "sleeper", SLEEP)
+    child.start()
+    child.send(signal.SIGKILL)
+    until(lambda: child.exit_code() == -signal.SIGKILL)
+    child.send(signal.SIGKILL)
+    child.stop()
+    child.send(signal.SIGKILL)
+
+
 def test_a_child_deaf_to_the_stop_signal_is_ended_after_its_grace(home: Home) -> None:
     child = Managed(home, "deaf", DEAF)
     child.start()

@@ -52,12 +52,13 @@ def test_the_summary_shows_a_composite_key_and_renamed_columns() -> None:
     )
     assert summary(made).splitlines() == [
         "pipeline sales",
-        "  source  sales: json, 2 fields, up to 64KiB an event, 4 partitions",
-        "  key     country, sku (composite)",
-        "  master  items by land, nr: adds price as list_price",
-        "  join    inner by srj",
-        "  memory  16MiB a node, 1 node: 16MiB in all; 8 slots",
-        "  sink    sales.enriched",
+        "  source   sales: json, 2 fields, up to 64KiB an event, 4 partitions",
+        "  key      country, sku (composite)",
+        "  master   items by land, nr: adds price as list_price",
+        "  join     inner by auto",
+        "  memory   16MiB a node, 1 node: 16MiB in all; 8 slots",
+        "  overload backpressure: events wait in Kafka",
+        "  sink     sales.enriched",
     ]
 
 
@@ -69,6 +70,9 @@ def test_a_join_without_columns_adds_nothing() -> None:
             "key": "sku",
             "master": {"table": "items"},
             "join": "anti",
+            "overload": {"criterion": "random-sample"},
         }
     )
-    assert "  master  items by sku: adds nothing" in summary(made).splitlines()
+    lines = summary(made).splitlines()
+    assert "  master   items by sku: adds nothing" in lines
+    assert "  overload sheds by auto for random-sample when behind by 30s" in lines

@@ -7,7 +7,15 @@ import pytest
 
 from dovetail.pipeline.column_types import OUTPUT
 from dovetail.pipeline.load import OVERRIDES, load_pipeline
-from dovetail.pipeline.spec import DERIVED_TOPICS, FieldType, Master, Pipeline, Sink, Source
+from dovetail.pipeline.spec import (
+    DERIVED_TOPICS,
+    FieldType,
+    Master,
+    Overload,
+    Pipeline,
+    Sink,
+    Source,
+)
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
@@ -29,7 +37,10 @@ def test_every_example_is_a_pipeline(tmp_path: Path, example: str) -> None:
 
 
 def test_the_reference_has_every_setting() -> None:
-    sections = (("", Pipeline), ("source.", Source), ("master.", Master), ("sink.", Sink))
+    sections = (
+        *(("", Pipeline), ("source.", Source), ("master.", Master)),
+        *(("overload.", Overload), ("sink.", Sink)),
+    )
     settings = [f"{at}{name}" for at, model in sections for name in model.model_fields]
     rows = set(re.findall(r"^\| `([a-z_.]+)` \|", REFERENCE, re.MULTILINE))
     assert set(settings) - {"source", "master", "sink"} <= rows

@@ -131,7 +131,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("nodes: 2", "topic: x", ("pipeline.yaml:17: topic: there is no such setting here;"
          " it belongs in source.topic or sink.topic")),
         ("nodes: 2", "zzz: x", ("pipeline.yaml:17: zzz: there is no such setting; known are name,"
-         " source, key, master, join, algorithm, memory, nodes, slots, sink")),
+         " source, key, master, join, algorithm, memory, nodes, slots, overload, sink")),
         ("nodes: 2", "nodes: 0", "pipeline.yaml:17: nodes: 0 is out of range; write at least 1"),
         ("slots: 8", "slots: 9999", ("pipeline.yaml:18: slots: 9999 is out of range;"
          " write at most 1024")),
@@ -155,8 +155,6 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
          " columns; remove master.columns, or write join: inner")),
         ("    sku: text", "    sku: {type: text}", ("pipeline.yaml:5: source.fields.sku: one text"
          " is needed here, not a mapping; e.g. sku: int")),
-        ("join: inner", "algorithm: pcsrj", ("pipeline.yaml:15: algorithm: 'pcsrj' is known but"
-         " does not run yet; write srj")),
         ("join: inner", "sink: out", ("pipeline.yaml:15: sink: a mapping is needed here, not the"
          " text 'out'; e.g. sink: {topic: sales.enriched}")),
         ("join: inner", "sink: {topic: sales.parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
@@ -164,6 +162,26 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("join: inner", "sink: {topic: sales_parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
          " itself writes to 'sales.parked' (to Kafka the same as 'sales_parked');"
          " choose another topic")),
+        ("join: inner", "overload: shed", ("pipeline.yaml:15: overload: 'shed' is not known; write"
+         " backpressure, or what to shed: {shed: auto, when_behind: 30s}")),
+        ("join: inner", "overload: [auto]", ("pipeline.yaml:15: overload: a mapping is needed here,"
+         " not a list; e.g. overload: {shed: auto, when_behind: 30s}")),
+        ("join: inner", "overload: {shed: cluster}", ("pipeline.yaml:15: overload.shed: 'cluster'"
+         " is none of auto, keep-w, sample-w, topw, cluster-sampling;"
+         " did you mean 'cluster-sampling'?")),
+        ("join: inner", "overload: {when_behind: 5min}", ("pipeline.yaml:15: overload.when_behind:"
+         " '5min' has an unknown unit; write 5m")),
+        ("join: inner", "overload: {when_behind: 200ms}", ("pipeline.yaml:15: overload.when_behind:"
+         " 200ms is too short to tell an overload from a step of the join; write at least 1s")),
+        ("join: inner", "overload: {when_behind: yes}", ("pipeline.yaml:15: overload.when_behind:"
+         " a duration is needed here; e.g. 30s or 10m")),
+        ("join: inner", "overload: {late: 5s}", ("pipeline.yaml:15: overload.late: there"
+         " is no such setting; known are shed, when_behind, criterion")),
+        ("join: inner", "shed: auto", ("pipeline.yaml:15: shed: there is no such setting here;"
+         " it belongs in overload.shed")),
+        ("join: inner", "overload: {shed: topw, criterion: random-sample}", ("pipeline.yaml:15:"
+         " overload.criterion: shed: topw has made the choice that it is for; remove it, or write"
+         " shed: auto")),
         ("memory: 64MiB", "memory: 64", ("pipeline.yaml:16: memory: 64 bytes is too little: a node"
          " needs at least 16MiB; did you mean 64MiB?")),
     ],
@@ -347,9 +365,10 @@ def test_a_variable_hides_what_is_wrong_in_the_file(load: Load) -> None:
 
 def test_what_is_wrong_with_a_variable_is_told_by_its_name(told: Told) -> None:
     assert told(
-        GOOD, DOVETAIL_MEMORY="64M", DOVETAIL_NODES="two", DOVETAIL_ALGORITHM="meshjoin"
+        GOOD, DOVETAIL_MEMORY="64M", DOVETAIL_NODES="two", DOVETAIL_ALGORITHM="meshjion"
     ) == [
-        "DOVETAIL_ALGORITHM: 'meshjoin' is known but does not run yet; write srj",
+        "DOVETAIL_ALGORITHM: 'meshjion' is none of inlj, meshjoin, ameshjoin, hybridjoin, cmeshjoin,"
+        " cachejoin, pcsrj, ssbj, ssbj-index, srj, auto; did you mean 'meshjoin'?",
         "DOVETAIL_MEMORY: '64M' has an unknown unit; write 64MiB",
         "DOVETAIL_NODES: 'two' is not a whole number",
     ]

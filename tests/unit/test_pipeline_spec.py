@@ -8,14 +8,15 @@ from pydantic import BaseModel, ValidationError
 
 from dovetail.pipeline.spec import (
     DERIVED_TOPICS,
-    RUNNABLE,
     Algorithm,
     Field,
     FieldType,
     JoinKind,
     KeyType,
     Master,
+    Overload,
     Pipeline,
+    Shed,
     Sink,
     Source,
 )
@@ -55,10 +56,11 @@ def test_the_least_pipeline_has_a_default_for_everything_else() -> None:
         key=("sku",),
         master=Master(table="items", key=("sku",), columns={"price": "price"}),
         join=JoinKind.INNER,
-        algorithm=Algorithm.SRJ,
+        algorithm=Algorithm.AUTO,
         memory=128 * 1024**2,
         nodes=1,
         slots=8,
+        overload=None,
         sink=Sink(topic="sales.enriched"),
     )
 
@@ -93,14 +95,19 @@ def test_a_column_can_be_renamed_in_the_output() -> None:
     assert pipeline().master.relation == (None, "items")
 
 
+def test_an_overload_is_left_to_backpressure_unless_the_pipeline_says_what_to_shed() -> None:
+    assert pipeline(overload="backpressure").overload is None
+    assert pipeline(overload={}).overload == Overload(
+        shed=Shed.AUTO, when_behind=30.0, criterion=None
+    )
+    given = pipeline(overload={"when_behind": "2m", "criterion": "random-sample"})
+    assert given.overload is not None
+    assert (given.overload.when_behind, given.overload.criterion) == (120.0, "random-sample")
+    assert Pipeline.model_validate(given.model_dump(mode="json")) == given
+
+
 def test_a_semi_join_needs_no_columns() -> None:
     assert pipeline(join="semi", master={"table": "items"}).master.columns == {}
-
-
-@pytest.mark.parametrize("algorithm", sorted(set(Algorithm) - RUNNABLE))
-def test_an_algorithm_that_does_not_run_yet_is_refused_with_one_that_does(algorithm: str) -> None:
-    told = f"'{algorithm}' is known but does not run yet; write srj"
-    assert told in refusal(algorithm=algorithm)
 
 
 def test_every_rule_holds_for_a_pipeline_made_in_code_too() -> None:
@@ -147,6 +154,11 @@ def test_every_rule_holds_for_a_pipeline_made_in_code_too() -> None:
         {"master": {"table": "items"}},
         {"master": {"table": "items", "key": ["a", "b"], "columns": ["price"]}},
         {"join": "anti"},
+        {"overload": "shed"},
+        {"overload": {"shed": "all"}},
+        {"overload": {"when_behind": "0.9s"}},
+        {"overload": {"when_behind": True}},
+        {"overload": {"shed": "keep-w", "criterion": "max-subset"}},
     ],
 )
 def test_what_cannot_run_is_refused(changes: dict[str, Any]) -> None:
@@ -175,6 +187,6 @@ def test_the_derived_topics_are_those_of_the_topology() -> None:
     assert set(made.derived_topics) == topics - others
 
 
-@pytest.mark.parametrize("model", [Pipeline, Source, Master, Sink])
+@pytest.mark.parametrize("model", [Pipeline, Source, Master, Overload, Sink])
 def test_every_setting_has_an_example(model: type[BaseModel]) -> None:
     assert [name for name, info in model.model_fields.items() if not info.examples] == []

@@ -9,9 +9,14 @@ from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.exchange import Events
 from dovetail.join.keys import hash_text_many
 from dovetail.join.phase import Relation
-from dovetail.join.shedding.buffer import WorkingBuffer
-from dovetail.join.shedding.choice import Criterion, Relationship, strategy_for
-from dovetail.join.shedding.frequency import LearntFrequencies
+from dovetail.join.shedding.buffer import WorkingBuffer, highest
+from dovetail.join.shedding.choice import (
+    Criterion,
+    Relationship,
+    strategy_for,
+    strategy_named,
+)
+from dovetail.join.shedding.frequency import KnownFrequencies, LearntFrequencies, most_keys
 from dovetail.join.shedding.optimal import optimal_loss
 from dovetail.join.shedding.strategies import ClusterSampling, KeepW, SampleW, TopW
 
@@ -276,6 +281,40 @@ def test_learning_stays_within_its_bytes_and_forgets_what_nobody_asks_for(budget
 def test_too_few_bytes_to_learn_anything_are_refused():
     with pytest.raises(ConfigError, match="give it 104 or more"):
         LearntFrequencies(103)
+
+
+# f_R, counted beforehand
+
+
+def test_known_keys_have_their_rows_and_others_the_expected_ones():
+    keys = np.array([7, -1, 2**63 - 1], np.int64)
+    known = KnownFrequencies(1_000, keys, np.array([3.0, 0.0, 12.0]), expected=0.5)
+    assert asked(known, [-1, 7, 8, 2**63 - 1, 0]) == [0, 3, 0.5, 12, 0.5]
+
+
+def test_nothing_known_makes_all_keys_alike():
+    assert asked(KnownFrequencies(0, np.empty(0, np.int64), np.empty(0)), [1, 0, 5]) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("budget", [24, 100, 5_000, 100_000])
+def test_the_first_keys_are_held_within_the_bytes(budget):
+    keys = np.random.default_rng(3).permutation(20_000)
+    rows = np.arange(20_000, 0, -1).astype(float)
+    known = KnownFrequencies(budget, keys, rows, expected=0.0)
+    held = most_keys(budget)
+    assert known.allocated <= budget
+    assert asked(known, keys[:held]) == rows[:held].tolist()
+    assert asked(known, keys[held : held + 100]) == [0] * len(keys[held : held + 100])
+
+
+@pytest.mark.parametrize("name", ["keep-w", "sample-w", "topw", "cluster-sampling"])
+def test_a_strategy_can_be_asked_for_by_its_name(name):
+    assert strategy_named(name).make(KeyIsFrequency(), seeded()).name == name
+
+
+def test_of_none_none_is_the_highest():
+    assert highest(np.array([3.0, 1.0]), 0).tolist() == [False, False]
+    assert highest(np.empty(0), 0).tolist() == []
 
 
 # The yardstick

@@ -93,13 +93,22 @@ def test_pages_read_ahead_are_those_that_come_next(tmp_path):
     relation.close()
 
 
+def test_a_long_read_ends_with_a_block_of_every_file_unless_it_is_the_last(tmp_path):
+    relation = in_pages_of(tmp_path, 64, list(range(64 * 100)))  # 8 pages are whole blocks
+    for first, count, covers in [(0, 45, 40), (40, 45, 40), (80, 45, 20), (3, 45, 45), (0, 9, 9)]:
+        read = relation.read(Pages(first, count, 100), 1_000_000)
+        assert read.covers == covers
+        assert keys_read(read) == list(range(64 * first, 64 * (first + covers)))
+    relation.close()
+
+
 def buffers_of(relation):
     scanner, looker = relation._scanner, relation._looker
     return [*scanner._ahead._buffers, *looker._ahead._buffers, looker._buffer]
 
 
 @pytest.mark.parametrize("read_ahead", [True, False])
-@pytest.mark.parametrize("most", [60_000, 200_000, 1_000_000, 2_200_000])
+@pytest.mark.parametrize("most", [60_000, 200_000, 1_000_000, 4_300_000])
 def test_all_buffers_together_stay_within_the_bytes_given(tmp_path, read_ahead, most):
     relation = in_pages_of(tmp_path, 50, list(range(40_000)), read_ahead=read_ahead)
     pages = relation.facts.pages
@@ -123,7 +132,7 @@ def test_a_small_buffer_is_used_for_one_long_read_not_for_two(tmp_path):
     assert relation.read(Pages(0, 4, 20), relation.facts.page_bytes).covers == 1
     assert relation.read(Pages(0, 20, 20), 1_000_000).covers == 20
     assert relation._scanner._ahead._ahead is None
-    relation.read(Pages(0, 20, 20), 2_100_000)
+    relation.read(Pages(0, 20, 20), 4_300_000)
     assert relation._scanner._ahead._ahead is not None
     relation.close()
 

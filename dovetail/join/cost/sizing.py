@@ -30,7 +30,7 @@ class Model:
     needs_index: bool
 
 
-READ_AHEAD_FROM = 2 << 20
+READ_AHEAD_FROM = 4 << 20
 """Bytes of the disk buffer from which on a driver reads ahead: below, waking a thread takes longer
 than reading itself."""
 

@@ -12,6 +12,7 @@ from dovetail.join.exchange import NO_ANSWERS, Answers
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints
+    from dovetail.join.entry import MasterRows
     from dovetail.join.exchange import Events, Read
     from dovetail.join.overlap.conditions import Intervals
 
@@ -41,6 +42,10 @@ class IntervalRead:
 
     read: Read
     intervals: Intervals
+
+    @property
+    def rows(self) -> MasterRows:
+        return self.read.rows
 
     @property
     def nbytes(self) -> int:

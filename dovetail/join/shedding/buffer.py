@@ -126,8 +126,8 @@ class WorkingBuffer:
 def highest(priorities: Floats, count: int) -> Flags:
     """Which of them are the `count` highest; of equals, those that come first."""
     excess = len(priorities) - count
-    if excess <= 0:
-        return np.ones(len(priorities), np.bool_)
+    if excess <= 0 or count == 0:
+        return np.full(len(priorities), excess <= 0)
     least = np.partition(priorities, excess)[excess]
     chosen: Flags = priorities > least
     equals = np.flatnonzero(priorities == least)

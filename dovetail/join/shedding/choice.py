@@ -79,5 +79,9 @@ _TABLE = {
 }
 
 
+def strategy_named(name: str) -> Choice:
+    return next(choice for choice in _TABLE.values() if choice.strategy == name)
+
+
 def strategy_for(relationship: Relationship, criterion: Criterion) -> Choice:
     return _TABLE[relationship, criterion]

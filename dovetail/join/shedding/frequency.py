@@ -1,4 +1,4 @@
-"""f_R: with how many master rows a join key matches, learnt from what was answered.
+"""f_R: with how many master rows a join key matches, learnt from answers or counted beforehand.
 
     key ──hash──► │ set │ set │ set │ …        a set has 8 places, a place a key and its rows
 
@@ -10,6 +10,9 @@ shed before one that is known to have no row.
 Keys are told apart by their 64 bits: two texts that share a hash share a count as well.
 
 Memory: 13 bytes a place, allocated once.
+
+Whoever has counted R (`KnownFrequencies`) holds the keys with the most rows in a table that is at
+most half full: 12 bytes a place.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints, JoinKeys, SmallInts
 
 Floats = NDArray[np.float64]
+SmallFloats = NDArray[np.float32]
 
 _PLACES = 8
 _BYTES_A_SET = _PLACES * (8 + 4 + 1)
+_BYTES_A_PLACE = 8 + 4
 _FREE = -1
 
 
@@ -75,6 +80,56 @@ class LearntFrequencies:
 
     def frequency(self, keys: JoinKeys) -> Floats:
         return _look_up(self._keys, self._rows, self._asked, keys.values, self.expected)
+
+
+def most_keys(budget: int) -> int:
+    """How many keys a `KnownFrequencies` of so many bytes holds; at least one."""
+    keys = 1
+    while 2 * 2 * keys * _BYTES_A_PLACE <= budget:
+        keys *= 2
+    return keys
+
+
+class KnownFrequencies:
+    """Holds f_R of these keys, as many of the first as fit; `expected` of any other.
+
+    The table is at most half full, so that a miss ends after a step or two.
+    """
+
+    def __init__(self, budget: int, keys: Ints, rows: Floats, expected: float = 1.0) -> None:
+        held = most_keys(budget)
+        self._keys: Ints = np.zeros(2 * held, np.int64)
+        self._rows: SmallFloats = np.full(2 * held, _FREE, np.float32)
+        self._expected = expected
+        _fill(self._keys, self._rows, keys[:held], rows[:held])
+
+    @property
+    def allocated(self) -> int:
+        return self._keys.nbytes + self._rows.nbytes
+
+    def frequency(self, keys: JoinKeys) -> Floats:
+        return _find(self._keys, self._rows, keys.values, self._expected)
+
+
+@njit(cache=True, nogil=True)
+def _fill(table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
+    for i in range(len(keys)):
+        at = home(len(table), keys[i])
+        while counts[at] != _FREE and table[at] != keys[i]:
+            at = (at + 1) % len(table)
+        table[at] = keys[i]
+        counts[at] = rows[i]
+
+
+@njit(cache=True, nogil=True)
+def _find(table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Floats:
+    found = np.empty(len(keys), np.float64)
+    for i in range(len(keys)):
+        at = home(len(table), keys[i])
+        while counts[at] != _FREE and table[at] != keys[i]:
+            at = (at + 1) % len(table)
+        found[i] = unknown if counts[at] == _FREE else counts[at]
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dovetail.master.snapshot.fill import Fill, Layout
 
 _NOWHERE = -1
-_WORTHWHILE = 2 << 20
+_WORTHWHILE = 4 << 20
 """Bytes below which two halves, one read ahead, are slower than a whole: measured."""
 
 

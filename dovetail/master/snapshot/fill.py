@@ -12,6 +12,7 @@ offsets into the file to offsets into the buffer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd, lcm
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from dovetail.master.snapshot.files import Buffer
     from dovetail.master.snapshot.index import PageIndex
     from dovetail.master.snapshot.manifest import Manifest
+
+_FEW = 4
+"""Reads of fewer groups of aligned pages are left as they are: too much would be cut off."""
 
 
 @dataclass(slots=True)
@@ -46,9 +50,17 @@ class Layout:
         self.width = manifest.row_width
         self.is_text = manifest.key == "text"
         self.shape = index.shape(has_bounds=self.width is None, is_text=self.is_text)
+        self.aligned = _aligned(manifest)
         # Of rows that are all alike the bounds are always these, and no texts have no length.
         self._steps = np.zeros(1, np.int64)
         self._zeros = np.zeros(1, np.int64)
+
+    def whole(self, pages: int) -> int:
+        """So many pages, or a few less, that are whole blocks of every file.
+
+        Reads that share a block are a fifth slower than those that end where the next one starts.
+        """
+        return pages - pages % self.aligned if pages >= _FEW * self.aligned else pages
 
     def fill(self, firsts: Ints, ends: Ints) -> Fill:
         """Lay out runs of pages, first … end - 1 each, and say what to read for them."""
@@ -82,6 +94,14 @@ class Layout:
         if count >= len(self._steps):
             self._steps = np.arange(count + 1) * (self.width or 0)
             self._zeros = np.zeros(count + 1, np.int64)
+
+
+def _aligned(manifest: Manifest) -> int:
+    """Pages that are whole blocks of every file; 1 if rows differ in size, and none are."""
+    if manifest.row_width is None or manifest.key == "text":
+        return 1
+    sizes = (8 * manifest.rows_a_page, manifest.row_width * manifest.rows_a_page)
+    return lcm(*(place.BLOCK // gcd(place.BLOCK, size) for size in sizes))
 
 
 def sliced(rows: MasterRows, first: int, end: int) -> MasterRows:

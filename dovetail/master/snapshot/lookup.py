@@ -55,6 +55,7 @@ class Looker:
         left out: it comes with the partition that is read for it.
         """
         self._buffer = Buffer()
+        pages = self._layout.whole(pages)
         doubled = self._ahead.doubles(most, self._largest)
         first, end = self._group(key, pages, most // 2 if doubled else most)
         size = place.read_bytes(self._shape, first, end)

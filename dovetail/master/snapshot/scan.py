@@ -40,7 +40,11 @@ class Scanner:
         self._ahead.forget()
 
     def _end(self, first: int, count: int, room: int) -> int:
-        return place.end_within(self._layout.shape, first, count, room)
+        end = place.end_within(self._layout.shape, first, count, room)
+        if end == self._layout.pages:
+            return end
+        start = first - first % self._layout.aligned
+        return start + self._layout.whole(end - start)
 
     def _served(self, read: Run, end: int) -> Read:
         shape = self._layout.shape

@@ -45,7 +45,8 @@ class Key:
 
     @property
     def is_int(self) -> bool:
-        return self.ints == (True,)
+        """Whether it is one int; without columns, as a condition has it, 0 for all rows."""
+        return self.ints in {(True,), ()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class Decoded:
     key_data: NDArray[np.uint8] | None
     """The canonical bytes of text and composite keys; none for a bad event."""
     key_bounds: NDArray[np.int64] | None
+    times: NDArray[np.int64] | None
+    """The events' own times in ms since 1970, or NO_TIME; None where the schema names none."""
     details: dict[int, str]
     """For each bad event, what is wrong with it, in words."""
 
@@ -108,6 +110,7 @@ class JsonDecoder:
             keys=out.keys,
             key_data=key_data,
             key_bounds=key_bounds,
+            times=None if self._schema.event_time is None else out.times,
             details=self._details(data, bounds, out),
         )
 
@@ -126,6 +129,8 @@ class JsonDecoder:
                 keys[row] = verdict.key
             else:
                 out.keys[row] = verdict.key
+            if self._schema.event_time is not None:
+                out.times[row] = verdict.time
         return keys
 
     def _details(

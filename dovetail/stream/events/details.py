@@ -27,7 +27,7 @@ def detail(reason: Reason, event: bytes, field: int, offset: int, schema: EventS
     if reason is Reason.OVERSIZED:
         return f"the event has {len(event)} bytes, more than the {schema.max_bytes} allowed"
     if reason is Reason.INVALID_JSON:
-        return _broken(event, offset)
+        return broken(event, offset)
     if reason is Reason.UNKNOWN_FIELD:
         return f"unknown field {_token(event, offset)} at byte {offset}"
     return _about_field(reason, event, schema.nodes[field], offset)
@@ -45,7 +45,8 @@ def _about_field(reason: Reason, event: bytes, node: Node, offset: int) -> str:
     return f"{subject} at byte {offset}: expected {expected}, found {_token(event, offset)}"
 
 
-def _broken(event: bytes, offset: int) -> str:
+def broken(event: bytes, offset: int) -> str:
+    """Say where an event stops being JSON."""
     if offset == len(event):
         return f"not a JSON object: it breaks off after {offset} bytes"
     byte = event[offset]

@@ -38,8 +38,9 @@ from dovetail.stream.events.machine import little as _little
 from dovetail.stream.events.machine import load_byte as _byte
 from dovetail.stream.events.machine import lowest_bit as _lowest_bit
 from dovetail.stream.events.machine import word_before as _word
+from dovetail.stream.events.paths import split
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.events.schema import MOST_NESTING, FieldType
+from dovetail.stream.events.schema import MOST_NESTING, NO_TIME, FieldType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,14 +51,16 @@ UNDECIDED = 255
 """In the place of a reason: ask json_slow."""
 
 # Kinds of values: the field types, a text that is (part of) the key, an object with fields in it,
-# and anything.
+# anything, and the timestamp that is the event's time.
 _INT, _FLOAT, _DECIMAL, _TEXT, _BOOLEAN, _DATE, _TIMESTAMP, _JSON = map(int, FieldType)
 _KEY_TEXT = 8
 _OBJECT = 9
 _ANYTHING = 10
+_EVENT_TIME = 11
 
 # What reading a value, or a string, came to.
 _FITS, _NULL, _MISFIT, _BROKEN, _UNSURE = range(5)
+FITS, BROKEN, UNSURE = _FITS, _BROKEN, _UNSURE
 _PLAIN, _ESCAPED = 0, 1
 _BROKEN_NAME, _ESCAPED_NAME = -1, -2
 
@@ -124,6 +127,8 @@ class Columns(NamedTuple):
     keys: NDArray[np.int64]
     parts: NDArray[np.int64]
     """Start and end of every part of a text or composite key in the batch, or -1: not known."""
+    times: NDArray[np.int64]
+    """The event's time in ms since 1970, or NO_TIME; of no length where the schema names none."""
 
 
 def table_of(schema: EventSchema) -> NDArray[np.int64]:
@@ -153,6 +158,8 @@ def _kind(schema: EventSchema, row: int) -> int:
     field = schema.nodes[row].field
     if field is None:
         return _OBJECT
+    if schema.event_time is not None and schema.nodes[row].path == split(schema.event_time):
+        return _EVENT_TIME
     return _KEY_TEXT if row < len(schema.key) and field.type is FieldType.TEXT else field.type
 
 
@@ -174,11 +181,12 @@ def empty_columns(events: int, schema: EventSchema) -> Columns:
         end=np.empty(events, np.int64),
         keys=np.zeros(events, np.int64),
         parts=np.full((events, 2 * parts), -1, np.int64),
+        times=np.full(0 if schema.event_time is None else events, NO_TIME, np.int64),
     )
 
 
 @_inner
-def _skip(at: int, end: int) -> int:
+def skip(at: int, end: int) -> int:
     """Give the first position at or after this one that holds no whitespace."""
     while at < end:
         byte = _byte(at)
@@ -375,7 +383,44 @@ def _is_pair(at: int, end: int, most: int) -> bool:
     return (_byte(at) - _NOUGHT) * 10 + _byte(at + 1) - _NOUGHT <= most
 
 
+@_inner
+def _pair(at: int) -> int:
+    return (_byte(at) - _NOUGHT) * 10 + _byte(at + 1) - _NOUGHT
+
+
+@_inner
+def _days(year: int, month: int, day: int) -> int:
+    """Count the days since 1970 (H. Hinnant, "chrono-compatible date algorithms")."""
+    year -= month <= 2
+    era = year // 400
+    of_era = year - era * 400
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+@_inner
+def _milliseconds(at: int, end: int, limit: int) -> int:
+    """Give the moment of what is a timestamp, in whole ms since 1970; without offset it is UTC."""
+    date, time = _word(at, limit) ^ _YEAR_MONTH, _word(at + 11, limit) ^ _TIME
+    days = _days(_two(date, 0) * 100 + _two(date, 2), _two(date, 5), _pair(at + 8))
+    minutes = days * 1440 + _two(time, 0) * 60 + _two(time, 3)
+    milliseconds = _two(time, 6) * 1000
+    at += 19
+    if at < end and _byte(at) == _POINT:
+        place = 100
+        at += 1
+        while _is_digit(at, end):
+            milliseconds += (_byte(at) - _NOUGHT) * place
+            place //= 10
+            at += 1
+    if at < end and (_byte(at) == _PLUS or _byte(at) == _MINUS):
+        ahead = _pair(at + 1) * 60 + (_pair(end - 2) if end - at > 3 else 0)
+        minutes -= ahead if _byte(at) == _PLUS else -ahead
+    return minutes * 60_000 + milliseconds
+
+
 # --- values: each reader gives the next position, what it came to, and the number if it is an int
+# or the event's time
 
 
 @_inner
@@ -394,6 +439,8 @@ def _text_value(at: int, end: int, limit: int, kind: int) -> tuple[int, int, int
         return close + 1, _MISFIT, 0
     if status == _ESCAPED:
         return close + 1, _UNSURE, 0
+    if kind == _EVENT_TIME and _is_timestamp(at + 1, close, limit):
+        return close + 1, _FITS, _milliseconds(at + 1, close, limit)
     fits = (
         kind == _KEY_TEXT
         or (kind == _TIMESTAMP and _is_timestamp(at + 1, close, limit))
@@ -483,10 +530,10 @@ def _label(at: int, end: int, limit: int) -> tuple[int, int]:
     close, status = _string(at + 1, end, limit)
     if status == _BROKEN:
         return close, _BROKEN
-    at = _skip(close + 1, end)
+    at = skip(close + 1, end)
     if at >= end or _byte(at) != _COLON:
         return at, _BROKEN
-    return _skip(at + 1, end), _FITS
+    return skip(at + 1, end), _FITS
 
 
 @_inner
@@ -504,7 +551,7 @@ def _nested(at: int, end: int, limit: int) -> tuple[int, int]:
         if first == _OPEN or first == _BRACKET:
             if depth == MOST_NESTING:
                 return at, _UNSURE
-            at = _skip(at + 1, end)
+            at = skip(at + 1, end)
             if at >= end or _byte(at) != (_CLOSE if first == _OPEN else _CLOSE_BRACKET):
                 depth, objects = depth + 1, (objects << 1) | (first == _OPEN)
                 if first == _OPEN:
@@ -519,7 +566,7 @@ def _nested(at: int, end: int, limit: int) -> tuple[int, int]:
                 return at, _BROKEN
         # Step 2: a value is done; close what it was the last of.
         while depth > 0:
-            at = _skip(at, end)
+            at = skip(at, end)
             if at >= end or _byte(at) != (_CLOSE if objects & 1 else _CLOSE_BRACKET):
                 break
             depth, objects, at = depth - 1, objects >> 1, at + 1
@@ -528,11 +575,22 @@ def _nested(at: int, end: int, limit: int) -> tuple[int, int]:
         # Step 3: a comma makes the next value due.
         if at >= end or _byte(at) != _COMMA:
             return at, _BROKEN
-        at = _skip(at + 1, end)
+        at = skip(at + 1, end)
         if objects & 1:
             at, status = _label(at, end, limit)
             if status == _BROKEN:
                 return at, _BROKEN
+
+
+@_inner
+def past_object(at: int, end: int, limit: int) -> tuple[int, int]:
+    """Step over an object: gives the next position, or the first wrong one, and what it came to.
+
+    That is FITS, BROKEN, or UNSURE where it is nested deeper than MOST_NESTING.
+    """
+    if at >= end or _byte(at) != _OPEN:
+        return at, _BROKEN
+    return _nested(at, end, limit)
 
 
 @_inner
@@ -641,7 +699,7 @@ def _missing(parent: int, known: int, table: NDArray[np.int64]) -> int:
 def _enter(node: int, stamp: int, at: int, end: int, table: NDArray[np.int64]) -> tuple[int, bool]:
     """Go on behind an object's opening brace; an empty one is closed at once."""
     table[node, _STAMP] = stamp
-    at = _skip(at, end)
+    at = skip(at, end)
     closed = at < end and _byte(at) == _CLOSE
     return at + closed, closed
 
@@ -658,6 +716,7 @@ def _event(
     table: NDArray[np.int64],
     keys: NDArray[np.int64],
     parts: NDArray[np.int64],
+    times: NDArray[np.int64],
 ) -> tuple[int, int, int, int, int]:
     """Read an event from behind its opening brace; the stamp is the last one used.
 
@@ -683,10 +742,10 @@ def _event(
                 return _INVALID_JSON, -1, at, 0, stamp
             if node == _ESCAPED_NAME:
                 return UNDECIDED, -1, 0, 0, stamp
-            at = _skip(at, end)
+            at = skip(at, end)
             if at >= end or _byte(at) != _COLON:
                 return _INVALID_JSON, -1, at, 0, stamp
-            value_at = _skip(at + 1, end)
+            value_at = skip(at + 1, end)
             kind = table[node, _KIND]
             if kind == _OBJECT and value_at < end and _byte(value_at) == _OPEN:
                 table[node, _SEEN] = table[parent, _STAMP]
@@ -706,6 +765,8 @@ def _event(
                         keys[row] = number
                     else:
                         _keep_part(value_at, at, number, base, parts[row, 2 * node :])
+                elif kind == _EVENT_TIME:
+                    times[row] = number if verdict == _FITS else NO_TIME
             elif reason == _GOOD:
                 reason = offence
                 culprit, place = (node, value_at) if node < root else (-1, name_at)
@@ -713,15 +774,15 @@ def _event(
             if node < root:
                 table[node, _SEEN] = table[parent, _STAMP]
                 previous = node
-        at = _skip(at, end)
+        at = skip(at, end)
         if at >= end or (_byte(at) != _COMMA and _byte(at) != _CLOSE):
             return _INVALID_JSON, -1, at, 0, stamp
         closed = _byte(at) == _CLOSE
         at += 1
         if not closed:
-            at = _skip(at, end)
-    if _skip(at, end) != end:
-        return _INVALID_JSON, -1, _skip(at, end), 0, stamp
+            at = skip(at, end)
+    if skip(at, end) != end:
+        return _INVALID_JSON, -1, skip(at, end), 0, stamp
     if reason == _GOOD and missing < root:
         reason = _MISSING_KEY if missing < key_parts else _MISSING_FIELD
         culprit = missing
@@ -742,9 +803,9 @@ def decode_events(
     """Decide what can be decided of every event between the bounds.
 
     The data starts at address base and has at least eight bytes. A bad or undecided event keeps its
-    whole span, whitespace included, and has no key.
+    whole span, whitespace included, and has neither key nor time.
     """
-    reasons, fields, offsets, starts, ends, keys, parts = out
+    reasons, fields, offsets, starts, ends, keys, parts, times = out
     stamp = 0
     for row in range(bounds.size - 1):
         start, end = base + bounds[row], base + bounds[row + 1]
@@ -755,20 +816,32 @@ def decode_events(
         elif end - start > max_bytes:
             reason = _OVERSIZED
         else:
-            first = _skip(start, end)
+            first = skip(start, end)
             if first == end:
                 reason = _EMPTY
             elif _byte(first) != _OPEN:
                 reason, place = _INVALID_JSON, first
             else:
                 reason, culprit, place, tail, stamp = _event(
-                    stamp, row, first + 1, end, base, base + size, key_parts, table, keys, parts
+                    stamp,
+                    row,
+                    first + 1,
+                    end,
+                    base,
+                    base + size,
+                    key_parts,
+                    table,
+                    keys,
+                    parts,
+                    times,
                 )
         if reason != _GOOD:
             first, tail = start, end
             keys[row] = 0
             for column in range(parts.shape[1]):
                 parts[row, column] = -1
+            if times.size > 0:
+                times[row] = NO_TIME
         reasons[row] = reason
         fields[row] = culprit
         offsets[row] = place - start if place > 0 else -1

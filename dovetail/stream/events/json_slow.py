@@ -15,8 +15,9 @@ from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.join.keys import SEPARATOR
+from dovetail.stream.events.paths import split
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.events.schema import MOST_NESTING, FieldType, Need
+from dovetail.stream.events.schema import MOST_NESTING, NO_TIME, FieldType, Need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +65,9 @@ _TIMESTAMP = re.compile(
 )
 
 
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
 class Verdict(NamedTuple):
     """What became of one event; offsets count from its first byte."""
 
@@ -76,6 +80,8 @@ class Verdict(NamedTuple):
     end: int
     key: int | bytes
     """The int key, or the canonical bytes of any other; 0 if the event is bad."""
+    time: int = NO_TIME
+    """The event's time in ms since 1970."""
 
 
 class _Member(NamedTuple):
@@ -122,7 +128,8 @@ def _judge(
         rank = min(walk.missing)
         is_key = rank < len(schema.key)
         return _bad(event, Reason.MISSING_KEY if is_key else Reason.MISSING_FIELD, rank)
-    return Verdict(Reason.GOOD, -1, -1, start, end, _key(walk.values, schema))
+    key, time = _key(walk.values, schema), _time(walk.values, schema)
+    return Verdict(Reason.GOOD, -1, -1, start, end, key, time)
 
 
 class _Walk:
@@ -182,6 +189,13 @@ def _key(values: dict[int, bytes], schema: EventSchema) -> int | bytes:
     parts = (values[rank] for rank in range(len(schema.key)))
     texts = (_decoded(part) if part.startswith(b'"') else str(int(part)) for part in parts)
     return chr(SEPARATOR).join(texts).encode()
+
+
+def _time(values: dict[int, bytes], schema: EventSchema) -> int:
+    if schema.event_time is None:
+        return NO_TIME
+    value = values.get(schema.rows[split(schema.event_time)], b"null")
+    return NO_TIME if value == b"null" else _milliseconds(_decoded(value))
 
 
 # --- the grammar
@@ -337,6 +351,19 @@ def _is_timestamp(value: bytes) -> bool:
         return False
     parts = _TIMESTAMP.fullmatch(_decoded(value))
     return parts is not None and _is_day(parts[1])
+
+
+def _milliseconds(timestamp: str) -> int:
+    """Give its moment in whole ms since 1970; without an offset it is in UTC."""
+    parts = _TIMESTAMP.fullmatch(timestamp)
+    assert parts is not None
+    fraction, zone = (parts[3] or ".")[1:4], parts[4] or "Z"
+    minutes = (date.fromisoformat(parts[1]).toordinal() - _EPOCH) * 1440
+    minutes += int(timestamp[11:13]) * 60 + int(timestamp[14:16])
+    if zone not in "Zz":
+        ahead = int(parts[5]) * 60 + int((parts[6] or "0").lstrip(":"))
+        minutes -= ahead if zone[0] == "+" else -ahead
+    return minutes * 60_000 + int(timestamp[17:19]) * 1000 + int(fraction.ljust(3, "0"))
 
 
 def _is_json(value: bytes) -> bool:

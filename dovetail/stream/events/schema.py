@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MOST_NESTING = 64
 """Levels of brackets and braces in a value of type JSON; deeper is of the wrong type."""
 
+NO_TIME = -(1 << 63)
+"""In the place of an event time, of an event that has none."""
+
 
 class FieldType(IntEnum):
     """What a field's value may be in JSON.
@@ -95,6 +98,8 @@ class EventSchema:
     key: tuple[str, ...]
     max_bytes: int
     """The longest event accepted, surrounding whitespace included."""
+    event_time: str | None = None
+    """The timestamp that says when the event happened."""
     ranked: tuple[str, ...] = field(init=False)
     """The key's fields, then the others: the order in which missing ones are reported."""
     nodes: tuple[Node, ...] = field(init=False)
@@ -115,6 +120,11 @@ class EventSchema:
             _check_path(name)
         for name in self.key:
             self._check_key(name)
+        timed = self.fields.get(self.event_time or "")
+        if self.event_time is not None and (timed is None or timed.type is not FieldType.TIMESTAMP):
+            raise ConfigError(
+                f"the event time {self.event_time!r} is not a field of type timestamp"
+            )
         object.__setattr__(self, "nodes", tuple(self._nodes()))
         rows = {node.path: row for row, node in enumerate(self.nodes)}
         object.__setattr__(self, "rows", rows)

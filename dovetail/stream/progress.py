@@ -1,0 +1,91 @@
+"""What a slot's last owner had answered above its committed offset, read back from its topic.
+
+Offset and progress are written in one transaction, and its end reaches their two partitions one
+after the other: whoever has read the offset may have to wait for the progress. So both carry the
+same number, and the progress of exactly that number is looked for, from the topic's end back.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from dovetail.contracts.progress_pb2 import Progress
+from dovetail.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Message
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+_FIRST_LOOK = 64
+"""Records from the end in which the newest progress usually stands; markers count as well."""
+_TIMEOUT_S = 30.0
+
+
+class ProgressReader:
+    def __init__(self, settings: Settings, topic: Topic) -> None:
+        self._topic = topic.name
+        self._consumer = Consumer(
+            settings.client(
+                {
+                    "group.id": f"{topic.name}.reader",  # required, and never committed to
+                    "isolation.level": "read_committed",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 10,
+                }
+            )
+        )
+
+    def read(self, slot: int, number: int) -> Progress:
+        """Give the slot's progress of this number; wait for it if it is not there yet."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        look_back = _FIRST_LOOK
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, slot), timeout=_TIMEOUT_S
+                )
+                for progress in self._from(slot, max(low, high - look_back)):
+                    if progress.number == number:
+                        return progress
+            except KafkaException as error:
+                raise Unavailable(f"progress of slot {slot} cannot be read: {error}") from error
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"progress {number} of slot {slot} is not on {self._topic}: is the topic kept "
+                    f"by compaction, and was nothing of it deleted?"
+                )
+            look_back *= 4
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _from(self, slot: int, offset: int) -> Iterator[Progress]:
+        """What stands between this offset and the end."""
+        self._consumer.assign([TopicPartition(self._topic, slot, offset)])
+        try:
+            while (message := self._consumer.poll(_TIMEOUT_S)) is not None:
+                if _is_end(message):
+                    return
+                value = message.value()
+                if value is not None:
+                    yield Progress.FromString(value)
+        finally:
+            self._consumer.unassign()
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    if error is None:
+        return False
+    if error.name() != "_PARTITION_EOF":
+        raise KafkaException(error)
+    return True

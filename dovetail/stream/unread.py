@@ -1,0 +1,79 @@
+"""Whether any record is left behind an offset.
+
+Offsets alone do not say: a transaction leaves its marker on every partition it wrote to, and an
+aborted one its records, too. Both have offsets, and no reader of committed messages gets to see
+them; behind the last record they look like one that is never read.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from dovetail.errors import Unavailable
+
+if TYPE_CHECKING:
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+_WITHIN_S = 30.0
+_A_LOOK_S = 0.05
+
+
+class Unread:
+    """Looks for committed records of one topic, taking as few bytes as it can."""
+
+    def __init__(self, settings: Settings, topic: Topic) -> None:
+        self._topic = topic.name
+        self._consumer = Consumer(
+            settings.client(
+                {
+                    "group.id": f"{topic.name}.{uuid.uuid4()}",  # required, and never committed to
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 10,
+                    "fetch.message.max.bytes": 16 << 10,
+                    "queued.min.messages": 1,
+                    "log_level": 0,
+                }
+            )
+        )
+
+    def behind(self, offsets: dict[int, int]) -> set[int]:
+        """Give the partitions that have a record at or behind their offset, of those named."""
+        if not offsets:
+            return set()
+        found: set[int] = set()
+        looking = set(offsets)
+        deadline = time.monotonic() + _WITHIN_S
+        why = "no answer"
+        try:
+            self._consumer.assign(
+                [TopicPartition(self._topic, number, at) for number, at in offsets.items()]
+            )
+            while looking:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"{self._topic} cannot be read: {why}")
+                message = self._consumer.poll(_A_LOOK_S)
+                if message is None:
+                    continue
+                error, number = message.error(), message.partition()
+                if error is None:
+                    found |= looking & {number}
+                elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    why = error.str()  # it may pass: a leader moves, a broker restarts
+                    continue
+                looking -= {number}
+        except KafkaException as error:
+            raise Unavailable(f"{self._topic} cannot be read: {error}") from error
+        finally:
+            self._consumer.unassign()
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,163 @@
+"""What the disk phase has taken from its slots and not wholly answered: the window.
+
+    slot 0   batch 17  ██░█████     committed offset: 17, the oldest batch with an event that waits
+             batch 18  ████████     answered above it: 18 whole, 17 and 19 in part
+             batch 19  ░░░█░░░░
+    slot 1   batch  4  ░░░░░░░░     committed offset: 4
+
+An event that is let in gets the next number of all; the join knows it by that. The window says
+what its number stands for (slot, origin), which offset each slot may commit, and, as bits, what is
+answered at and above it. A batch whose last event was answered leaves with those before it.
+
+Memory: 25 bytes an event from the oldest batch that waits to the newest, in a ring that is
+allocated once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.contracts.progress_pb2 import Progress
+from dovetail.stream.batch import PIECE_EVENTS
+
+if TYPE_CHECKING:
+    from dovetail.join.columns import Flags, Ints, SmallInts
+    from dovetail.stream.batch import EventBatch
+
+BYTES_AN_EVENT = 4 + 4 + 8 + 8 + 1
+LEAST = 2 * PIECE_EVENTS
+"""The smallest capacity: any batch has to fit, while another one waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Events of one slot that are done, with what they were known by at their source."""
+
+    slot: int
+    places: Ints
+    """Where they stand among those that were asked for."""
+    partitions: SmallInts
+    offsets: Ints
+    timestamps: Ints
+
+
+@dataclass(slots=True)
+class _Batch:
+    offset: int
+    first: int
+    """The number of its first event."""
+    events: int
+
+
+class Window:
+    def __init__(self, capacity: int) -> None:
+        self._slots: SmallInts = np.zeros(capacity, np.int32)
+        self._partitions: SmallInts = np.zeros(capacity, np.int32)
+        self._offsets: Ints = np.zeros(capacity, np.int64)
+        self._timestamps: Ints = np.zeros(capacity, np.int64)
+        self._done: Flags = np.zeros(capacity, np.bool_)
+        self._open: dict[int, deque[_Batch]] = {}
+        self._recalled: dict[int, dict[int, Progress.Answered]] = {}
+        self._first = self._next = 0
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._done) * BYTES_AN_EVENT
+
+    @property
+    def capacity(self) -> int:
+        return len(self._done)
+
+    @property
+    def room(self) -> int:
+        """How many more events can be let in."""
+        return self.capacity - (self._next - self._first)
+
+    def recall(self, progress: Progress) -> None:
+        """Take over what a slot's last owner had answered: of batches that are still to come."""
+        self._recalled[progress.slot] = {one.offset: one for one in progress.answered}
+
+    def enter(self, slot: int, offset: int, batch: EventBatch) -> tuple[Ints, Ints]:
+        """Let a whole batch in; return the events to answer: their places in it, their numbers."""
+        first, count = self._next, len(batch)
+        numbers = np.arange(first, first + count)
+        recalled = self._recalled.get(slot, {}).pop(offset, None)
+        at = numbers % self.capacity
+        self._slots[at] = slot
+        self._partitions[at] = batch.partitions
+        self._offsets[at] = batch.offsets
+        self._timestamps[at] = batch.timestamps
+        self._done[at] = False if recalled is None else _flags_of(recalled)
+        self._open.setdefault(slot, deque()).append(_Batch(offset, first, count))
+        self._next += count
+        places = np.flatnonzero(~self._done[at])
+        return places, numbers[places]
+
+    def finish(self, numbers: Ints) -> list[Answered]:
+        """Count these events as answered; say what each was, by slot."""
+        at = numbers % self.capacity
+        self._done[at] = True
+        slots = self._slots[at]
+        found = []
+        for slot in np.unique(slots).tolist():
+            places = np.flatnonzero(slots == slot)
+            chosen = at[places]
+            found.append(
+                Answered(
+                    slot,
+                    places,
+                    self._partitions[chosen],
+                    self._offsets[chosen],
+                    self._timestamps[chosen],
+                )
+            )
+        return found
+
+    def advance(self) -> None:
+        """Let go of the batches at each slot's start that are done."""
+        oldest = self._next
+        for batches in self._open.values():
+            while batches and self._flags(batches[0]).all():
+                batches.popleft()
+            if batches:
+                oldest = min(oldest, batches[0].first)
+        self._first = oldest
+
+    def oldest(self, slot: int) -> int | None:
+        """The offset of the slot's oldest batch with an event that waits; None if there is none."""
+        batches = self._open.get(slot)
+        return batches[0].offset if batches else None
+
+    def progress(self, slot: int, number: int) -> Progress | None:
+        """What of the slot is answered at and above its committed offset; None if nothing is."""
+        answered = [
+            Progress.Answered(
+                offset=batch.offset,
+                events=batch.events,
+                bits=np.packbits(flags, bitorder="little").tobytes(),
+            )
+            for batch in self._open.get(slot, ())
+            if (flags := self._flags(batch)).any()
+        ]
+        answered += self._recalled.get(slot, {}).values()
+        if not answered:
+            return None
+        return Progress(slot=slot, number=number, answered=answered)
+
+    def clear(self) -> None:
+        self._open.clear()
+        self._recalled.clear()
+        self._first = self._next
+
+    def _flags(self, batch: _Batch) -> Flags:
+        return self._done[np.arange(batch.first, batch.first + batch.events) % self.capacity]
+
+
+def _flags_of(answered: Progress.Answered) -> Flags:
+    """Which events of a batch are answered."""
+    bits = np.frombuffer(answered.bits, np.uint8)
+    return np.unpackbits(bits, count=answered.events, bitorder="little").astype(np.bool_)

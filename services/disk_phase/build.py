@@ -1,0 +1,68 @@
+"""A join by the pipeline's algorithm, with nothing in it yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dovetail.join.algorithms import Parameters
+from dovetail.join.auto import Auto
+from dovetail.join.cost.factors import TYPICAL
+from dovetail.join.cost.footprint import engine_workload
+from dovetail.join.cost.popularity import ZipfPopularity
+from dovetail.join.emigration import Emigration
+from dovetail.join.engine import Engine
+from dovetail.join.tuning import ArrivalTuner
+from dovetail.pipeline.spec import Algorithm
+from services.disk_phase.join import MasterJoin
+from services.disk_phase.settings import KEYS_A_QUERY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dovetail.join.cost.factors import Factors
+    from dovetail.join.phase import Relation
+    from dovetail.master.relation import ChangingRelation
+    from dovetail.pipeline.spec import Pipeline
+
+FROM_POSTGRES: Factors = replace(TYPICAL, seek=1.5e-3, page=6e-5, request=1e-3, key=7e-6)
+"""What reading a table of PostgreSQL's takes, to begin with; `auto` learns what it really does."""
+_ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
+"""Of what no event and no row was seen of yet."""
+_GUESSED_SKEW = 0.5
+
+
+def build_join(
+    pipeline: Pipeline,
+    relation: ChangingRelation,
+    memory: int,
+    clock: Callable[[], float],
+) -> tuple[MasterJoin, Emigration]:
+    """Join and emigration take `memory` bytes together."""
+    emigration = Emigration(pipeline.algorithm)
+    memory -= emigration.allocated
+    facts = relation.facts
+    if pipeline.algorithm is Algorithm.AUTO:
+        auto = Auto(facts, memory, clock, factors=FROM_POSTGRES, policy=emigration)
+        return MasterJoin(auto, relation), emigration
+    tuner = _tuner(facts, memory, clock) if pipeline.algorithm is Algorithm.AMESHJOIN else None
+    engine = Engine(
+        pipeline.algorithm,
+        facts,
+        memory,
+        parameters=Parameters(keys=KEYS_A_QUERY, tuner=tuner),
+        policy=emigration,
+    )
+    return MasterJoin(engine, relation, tuner), emigration
+
+
+def _tuner(facts: Relation, memory: int, clock: Callable[[], float]) -> ArrivalTuner:
+    rows = facts.rows or facts.pages * facts.page_bytes / _ROW_BYTES
+    workload = engine_workload(
+        ZipfPopularity(max(1, int(rows)), _GUESSED_SKEW),
+        _ROW_BYTES,
+        _EVENT_BYTES,
+        page_bytes=facts.page_bytes,
+        unique=facts.unique,
+    )
+    return ArrivalTuner(workload, FROM_POSTGRES, memory, clock)

@@ -1,0 +1,86 @@
+"""A join engine over the pipeline's master data: reads what it wants, one request after another.
+
+    offer ──► engine ──wants──► relation.read ──► engine.feed ──► answers
+
+A cycle of pages is read in one snapshot of R. Before its first page the relation is renewed: if
+anything may have changed, everything that waits starts over, so that whoever is answered has seen
+one whole state of R. While nothing waits nothing is read, and no snapshot is held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.errors import Unavailable
+from dovetail.join.exchange import Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.join.auto import Auto
+    from dovetail.join.engine import Engine
+    from dovetail.join.exchange import Answers, Events, Request
+    from dovetail.join.tuning import ArrivalTuner
+    from dovetail.master.relation import ChangingRelation
+
+
+class MasterJoin:
+    def __init__(
+        self, engine: Engine | Auto, relation: ChangingRelation, tuner: ArrivalTuner | None = None
+    ) -> None:
+        self.engine = engine
+        self._relation = relation
+        self._tuner = tuner
+        self._in_cycle = False
+
+    @property
+    def pending(self) -> int:
+        return self.engine.pending
+
+    def keep(self, slots: Iterable[int]) -> None:
+        """Let a scan bring the rows of these slots alone."""
+        self._relation.keep(frozenset(slots))
+        self._in_cycle = False
+
+    def offer(self, events: Events) -> int:
+        """Let events in, from the batch's start; return how many. None is answered at once."""
+        accepted = self.engine.offer(events).accepted
+        if self._tuner is not None:
+            self._tuner.arrived(accepted)
+        return accepted
+
+    def step(self) -> Answers | None:
+        """Read once and answer whom that completes; None when nothing waits.
+
+        Raises Unavailable while R cannot be read; what waits goes on waiting.
+        """
+        request = self.engine.wants()
+        if request is None:
+            self._rest()
+            return None
+        try:
+            if isinstance(request, Pages) and (request.first == 0 or not self._in_cycle):
+                request = self._renewed(request)
+            self._in_cycle = isinstance(request, Pages)
+            read = self._relation.read(request, self.engine.disk_buffer)
+        except Unavailable:
+            self._in_cycle = False
+            raise
+        return self.engine.feed(read)
+
+    def close(self) -> None:
+        self._relation.close()
+
+    def _renewed(self, request: Pages) -> Request:
+        facts = self._relation.renew()
+        if facts is None:
+            return request
+        self.engine.renew(facts)
+        renewed = self.engine.wants()
+        assert renewed is not None, "what waited waits still"
+        return renewed
+
+    def _rest(self) -> None:
+        if self._in_cycle:
+            self._relation.rest()
+            self._in_cycle = False

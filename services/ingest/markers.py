@@ -1,0 +1,124 @@
+"""Which requests by HTTP are answered, by the keys that their senders gave them.
+
+A marker is on a topic, written in the transaction that has the request's events: both are there
+or neither is. A process that starts reads the topic; so no request is forgotten by a crash. Markers
+are kept in a SQLite database that lives in a temporary file: millions of them (a day's) take no
+memory but its cache.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from dovetail.contracts.request_pb2 import Request
+from dovetail.errors import Unavailable
+from dovetail.topology import DAY_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Message
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+_CACHE_KIB = 4096
+_AT_ONCE = 10_000
+_TIMEOUT_S = 10.0
+
+
+class Markers:
+    """For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        # Nothing to roll back, nothing to survive: the topic has it all.
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute(
+            "CREATE TABLE marker (key BLOB PRIMARY KEY, request BLOB NOT NULL, at_ms INT NOT NULL)"
+            " WITHOUT ROWID"
+        )
+        self._next = OFFSET_BEGINNING
+
+    def find(self, key: bytes, now_ms: int) -> Request | None:
+        """Give the request of a key, for a day after it was answered."""
+        row = self._database.execute(
+            "SELECT request FROM marker WHERE key = ? AND at_ms > ?", (key, now_ms - DAY_MS)
+        ).fetchone()
+        return None if row is None else Request.FromString(row[0])
+
+    def keep(self, key: bytes, request: Request) -> None:
+        self._keep([(key, request.SerializeToString(), request.at_ms)])
+
+    def forget_old(self, now_ms: int) -> None:
+        self._database.execute("DELETE FROM marker WHERE at_ms <= ?", (now_ms - DAY_MS,))
+
+    def load(self, settings: Settings, topic: Topic) -> None:
+        """Read what is on the topic, from the first marker not read so far to its end now."""
+        for messages in _read(settings, topic, self._next):
+            rows = [(_text(m.key()), _text(m.value())) for m in messages]
+            self._keep([(key, value, Request.FromString(value).at_ms) for key, value in rows])
+            self._next = (messages[-1].offset() or 0) + 1
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _keep(self, rows: list[tuple[bytes, bytes, int]]) -> None:
+        self._database.execute("BEGIN")
+        self._database.executemany("INSERT OR REPLACE INTO marker VALUES (?, ?, ?)", rows)
+        self._database.execute("COMMIT")
+
+
+def _read(settings: Settings, topic: Topic, first: int) -> Iterator[list[Message]]:
+    """Give the committed messages of the topic's one partition, to its end."""
+    consumer = Consumer(
+        settings.client(
+            {
+                "group.id": f"{topic.name}.{uuid.uuid4()}",  # required, and never committed to
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                # What was there is gone after its day: go on with what is left.
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "log_level": 0,
+            }
+        )
+    )
+    try:
+        consumer.assign([TopicPartition(topic.name, 0, first)])
+        ended, heard = False, time.monotonic()
+        while not ended:
+            found = consumer.consume(_AT_ONCE, 0.05)
+            ended = any(_is_end(message, topic) for message in found)
+            messages = [message for message in found if message.error() is None]
+            if messages:
+                yield messages
+            if found:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _TIMEOUT_S:
+                raise Unavailable(f"{topic.name} cannot be read: no answer in {_TIMEOUT_S:.0f} s")
+    except KafkaException as error:
+        raise Unavailable(f"{topic.name} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _is_end(message: Message, topic: Topic) -> bool:
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the constant's public name
+        return True
+    raise Unavailable(f"{topic.name} cannot be read: {error.str()}")
+
+
+def _text(value: bytes | str | None) -> bytes:
+    assert isinstance(value, bytes)  # all that is written to the topic has both
+    return value

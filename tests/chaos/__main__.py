@@ -1,0 +1,48 @@
+"""`make chaos`: a seeded run of faults against a real pipeline, and a report. See docs/chaos.md.
+
+The exit code is 0 if the output was SQL's, 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+
+from tests.chaos.run import DOVETAIL, RATE, Run, run
+
+
+def main() -> int:
+    wanted = _wanted()
+    print(f"{wanted.name}; the same again: {wanted.command}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        outcome = run(wanted, DOVETAIL / "chaos" / str(wanted.seed), _print)
+    except KeyboardInterrupt:
+        print("stopped")
+        return 130
+    print()
+    for line in outcome.lines():
+        print(line)
+    print(f"report        {outcome.folder / 'report.txt'}")
+    return 0 if outcome.passed else 1
+
+
+def _wanted() -> Run:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of schedule and events (a random one)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of load (%(default)s)")
+    parser.add_argument("--algorithm", default="srj", help="(%(default)s)")
+    parser.add_argument("--rate", type=float, default=RATE, help="events a second (%(default)s)")
+    given = parser.parse_args()
+    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    return Run(seed, given.minutes * 60, given.algorithm, given.rate)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

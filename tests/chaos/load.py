@@ -1,0 +1,74 @@
+"""Demo events at a bounded rate, for as long as a run lasts."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from dovetail.demo.generate import GenerateSettings, generate
+from dovetail.demo.sender import KafkaSender
+
+if TYPE_CHECKING:
+    from dovetail.demo.events import EventBatch
+    from dovetail.testing.pipeline import RunningPipeline
+
+
+class Load:
+    """Sends from a thread of its own. Idempotent: what a broker's restart makes it repeat is
+    on the topic once.
+    """
+
+    def __init__(self, pipeline: RunningPipeline, rate: float, seed: int, keys: int) -> None:
+        # A broker that is back is to be found in a moment.
+        config = pipeline.settings.client({"reconnect.backoff.max.ms": 500})
+        self._settings = GenerateSettings(rate=rate, skew=1.0, seed=seed, keys=keys)
+        self._config = config
+        self._topic = pipeline.topology.source.name
+        self._sender = _Counted(KafkaSender(config, self._topic))
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    @property
+    def sent(self) -> int:
+        return self._sender.sent
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait until the broker has everything that was sent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended it before its time."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            generate(
+                self._settings,
+                self._config,
+                self._topic,
+                lambda _: None,
+                self._stop,
+                sender=self._sender,
+            )
+        except BaseException as failure:  # noqa: BLE001 - raised by check(), in the run's own thread
+            self._failure = failure
+
+
+class _Counted:
+    def __init__(self, sender: KafkaSender) -> None:
+        self._sender = sender
+        self.sent = 0
+
+    def send(self, batch: EventBatch) -> None:
+        self._sender.send(batch)
+        self.sent += len(batch)
+
+    def flush(self) -> None:
+        self._sender.flush()

@@ -1,0 +1,259 @@
+"""A run: load, faults, drain, and then the output has to be SQL's.
+
+1. Start a broker, a PostgreSQL and the pipeline of their own; load the master data.
+2. Send events at a bounded rate. When the first are answered, the schedule begins.
+3. At its end make good what is still down, and stop the load.
+4. Drain, and compare: output with SQL's, the conservation sum with zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import yaml
+
+from deploy.local.files import write_atomically
+from deploy.local.home import CHECKOUT, Home
+from deploy.local.kernels import compiling
+from deploy.local.processes import reap_leftovers, sole_supervisor
+from deploy.local.stack import Stack
+from dovetail.demo.catalogue import load_catalogue
+from dovetail.errors import DovetailError, StackError
+from dovetail.testing.pipeline import RunningPipeline
+from tests.chaos.flow import Flow
+from tests.chaos.load import Load
+from tests.chaos.report import Outcome
+from tests.chaos.saboteur import Saboteur
+from tests.chaos.schedule import NODES, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from dovetail.audit import Audit
+    from tests.chaos.schedule import Kind
+
+DOVETAIL = CHECKOUT / ".dovetail"
+KEYS = 50_000
+RATE = 3_000.0
+_STUCK_S = 150.0
+"""A lost node's transaction holds its readers up until the broker aborts it, after a minute."""
+_OFF_S = 10.0
+"""A sum that is off for so long is off."""
+_LOGS_KEPT = 200
+
+# A seventh of the keys has two rows: an answer that came twice could hide behind one row.
+_MASTER = """
+CREATE TABLE offers AS
+    SELECT product_id, name, vendor, price, updated_at FROM products
+    UNION ALL
+    SELECT product_id, name, vendor || ' (second)', price + 1, updated_at FROM products
+    WHERE product_id % 7 = 0;
+CREATE INDEX ON offers (product_id);
+ANALYZE offers;
+"""
+
+
+def spec(algorithm: str) -> dict[str, Any]:
+    return {
+        "name": "chaos",
+        "source": {
+            "partitions": 4,
+            "fields": {
+                "sale_id": "int",
+                "product_id": "int",
+                "customer_id": "int?",
+                "quantity": "int",
+                "amount": "decimal",
+                "channel": "text",
+                "sold_at": "timestamp",
+            },
+        },
+        "key": "product_id",
+        "master": {"table": "offers", "columns": ["name", "vendor", "price", "updated_at"]},
+        "algorithm": algorithm,
+        "memory": "16MiB",
+        "slots": 8,
+        "nodes": NODES,
+    }
+
+
+@dataclass(frozen=True)
+class Run:
+    seed: int
+    seconds: float
+    algorithm: str = "srj"
+    rate: float = RATE
+    large: tuple[Kind, ...] | None = None
+    """The kinds of large faults, and how many kills; None takes as many as the time is long."""
+    kills: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"seed {self.seed}, {self.seconds / 60:g} minutes, {self.algorithm}"
+
+    @property
+    def command(self) -> str:
+        minutes = f"{self.seconds / 60:g}"
+        return f"make chaos SEED={self.seed} MINUTES={minutes} ALGORITHM={self.algorithm}"
+
+
+def run(
+    wanted: Run,
+    folder: Path,
+    report: Callable[[str], None] = print,
+    environ: Mapping[str, str] = os.environ,
+) -> Outcome:
+    """Do a run in a folder that is emptied before; whatever goes wrong is in the outcome."""
+    home = Home(folder, DOVETAIL, logs_kept=_LOGS_KEPT)
+    _empty(home)
+    outcome = Outcome(wanted.name, wanted.command, folder)
+    try:
+        _run(wanted, home, outcome, report, environ)
+    except DovetailError as error:
+        outcome.problems.append(str(error))
+    except Exception:  # noqa: BLE001 - the run's own defect is told like any other, with its report
+        outcome.problems.append(f"the run itself broke:\n{traceback.format_exc()}")
+    text = "\n".join(outcome.lines()) + "\n"
+    write_atomically(folder / "report.txt", text, durable=False)
+    if outcome.passed:
+        shutil.rmtree(home.data, ignore_errors=True)
+    return outcome
+
+
+def _empty(home: Home) -> None:
+    with sole_supervisor(home):
+        reap_leftovers(home)
+    shutil.rmtree(home.folder)
+
+
+def _run(
+    wanted: Run,
+    home: Home,
+    outcome: Outcome,
+    report: Callable[[str], None],
+    environ: Mapping[str, str],
+) -> None:
+    own = {n: v for n, v in environ.items() if n not in ("KAFKA_BOOTSTRAP", "DATABASE_URL")}
+    content = spec(wanted.algorithm)
+    file = home.run / "kernels.yaml"
+    file.write_text(yaml.safe_dump(content))
+    with (
+        compiling(home, file, report) as wait_for_kernels,
+        Stack(home, environ=own, usual_ports={}, report=report) as stack,
+    ):
+        _load_master(stack.database_url)
+        wait_for_kernels()
+        # The stack's processes have their records in its own folder.
+        services = Home(home.folder / "services", DOVETAIL, _LOGS_KEPT)
+        pipeline = RunningPipeline(services, stack.bootstrap, stack.database_url, content)
+        with pipeline:
+            _suffer(wanted, stack, pipeline, outcome, report)
+
+
+def _load_master(database_url: str) -> None:
+    load_catalogue(database_url, rows=KEYS, report=lambda _: None)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(_MASTER)
+
+
+def _suffer(
+    wanted: Run,
+    stack: Stack,
+    pipeline: RunningPipeline,
+    outcome: Outcome,
+    report: Callable[[str], None],
+) -> None:
+    load = Load(pipeline, wanted.rate, wanted.seed, KEYS)
+    with contextlib.ExitStack() as exits:
+        load.start()
+        exits.callback(load.stop)
+        pipeline.wait_until(lambda seen: seen.enriched > 0, "the first events are answered")
+        began = time.monotonic()
+
+        def clock() -> float:
+            return time.monotonic() - began
+
+        faults = schedule(wanted.seed, wanted.seconds, wanted.large, wanted.kills)
+        saboteur = Saboteur(stack, pipeline, faults, clock, lambda: load.sent, report)
+        exits.callback(saboteur.make_good)
+        outcome.flow = flow = Flow(pipeline, clock)
+        outcome.timeline, outcome.kills = saboteur.timeline, saboteur.kills
+        outcome.ends = pipeline.reports
+        flow.start()
+        exits.callback(flow.stop)
+        while clock() < wanted.seconds or not saboteur.is_done:
+            saboteur.act()
+            load.check()
+            pipeline.pause(0.02)
+        saboteur.make_good()
+        load.stop()
+        load.check()
+        outcome.sent = load.sent
+        report(f"{clock():7.1f} s  the load has ended, {load.sent:,} events; draining")
+        outcome.audit = _drain(pipeline, flow, clock)
+        flow.stop()
+        outcome.zombies = [_fate(zombie) for zombie in saboteur.zombies]
+        report(f"{clock():7.1f} s  drained; comparing with SQL")
+        outcome.verdict = pipeline.verdict()
+        outcome.problems += _problems(outcome)
+
+
+def _drain(pipeline: RunningPipeline, flow: Flow, clock: Callable[[], float]) -> Audit:
+    """Wait until all is answered, or the sum is off and stays so, or nothing moves any more."""
+    asked = moved = holds = clock()
+    before: object = None
+    while True:
+        pipeline.pause(0.1)
+        now = clock()
+        at, seen = flow.latest or (0.0, None)
+        if seen is not None and at > asked:
+            if seen.drained and not seen.off:
+                return seen
+            if not seen.off:
+                holds = now
+            elif now - holds > _OFF_S:
+                return seen
+            if (seen.stages, seen.waiting) != before:
+                moved, before = now, (seen.stages, seen.waiting)
+        if now - moved > _STUCK_S:
+            raise StackError(
+                f"nothing has moved for {_STUCK_S:.0f} s while draining. "
+                + (pipeline.why_stuck(seen) if seen else "The broker does not answer")
+            )
+
+
+def _fate(zombie: Any) -> str:
+    code = zombie.process.exit_code()
+    what = "still runs" if code is None else f"ended by itself, exit code {code}"
+    return f"{zombie.process.name}: {what} ({zombie.process.log})"
+
+
+def _problems(outcome: Outcome) -> list[str]:
+    audit, verdict = outcome.audit, outcome.verdict
+    assert audit is not None
+    assert verdict is not None
+    problems = [f"the sum is off: {problem}" for problem in audit.problems]
+    problems += [f"not SQL's output: {difference}" for difference in verdict.differences]
+    if not audit.taken == verdict.events == outcome.sent:
+        problems.append(
+            f"{outcome.sent:,} events were sent, {verdict.events:,} are on the topic, "
+            f"{audit.taken:,} were taken in"
+        )
+    if not audit.outputs == verdict.outputs == verdict.expected:
+        problems.append(
+            f"the ledgers count {audit.outputs:,} outputs, the topic has {verdict.outputs:,}, "
+            f"SQL gives {verdict.expected:,}"
+        )
+    if audit.in_flight or audit.waiting:
+        problems.append(f"{audit.in_flight:,} events in flight, {audit.waiting:,} waiting")
+    if not verdict.outputs:
+        problems.append("there is no output at all: nothing was tested")
+    return problems

@@ -1,0 +1,177 @@
+"""Which faults happen when: all of it follows from a seed, before anything runs.
+
+Two rows of faults overlap. The large ones are spread over the whole run, a fault of every kind
+in each round; the kills fall anywhere, also into an outage, a rebalance or a start.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, INGEST, MAPPER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SESSION_S = 10.0
+"""After so much silence a member of a consumer group counts as dead (`dovetail.stream.loop`)."""
+NODES = 2
+"""With how many nodes a run begins."""
+ROUND_S = 300.0
+"""A run this long has the `LARGE` faults once, and `KILLS_A_ROUND` kills."""
+KILLS_A_ROUND = 20
+
+_STAGES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE)
+_PER_NODE = (CACHE_PHASE, DISK_PHASE)
+_KINDS = (CONTROL, *_STAGES)
+_WEIGHTS = (1, 2, 2, 3, 3)
+_AT_LEAST = 2
+"""Kills of each kind of service in a round."""
+_MARGIN_S = 2.0
+
+
+class Kind(StrEnum):
+    KILL = "kill -9"
+    KILL_TWICE = "kill -9, and again while it starts"
+    TERMINATE = "SIGTERM"
+    FREEZE = "SIGSTOP, SIGCONT when it counts as dead"
+    ZOMBIE = "SIGSTOP, replaced, SIGCONT"
+    BROKER_KILL = "broker: kill -9"
+    BROKER_STOP = "broker: clean stop"
+    DATABASE_IMMEDIATE = "PostgreSQL: immediate stop"
+    DATABASE_FAST = "PostgreSQL: fast stop"
+    DATABASE_CUT = "PostgreSQL: all connections cut"
+    NODE_ADDED = "node added"
+    NODE_REMOVED = "node removed"
+    NODE_LOST = "node lost (kill -9, not restarted)"
+    NODES_EXCHANGED = "all nodes exchanged at once"
+    ROLLING = "rolling restart of everything"
+
+
+# A node is added for each that is taken away.
+LARGE = (*(kind for kind in Kind if kind not in (Kind.KILL, Kind.KILL_TWICE)), Kind.NODE_ADDED)
+_TAKES_A_NODE = (Kind.NODE_REMOVED, Kind.NODE_LOST)
+_LASTS_S = {
+    Kind.FREEZE: (SESSION_S + 2, SESSION_S + 6),
+    Kind.ZOMBIE: (SESSION_S + 2, SESSION_S + 6),
+    Kind.BROKER_KILL: (0.0, 5.0),
+    Kind.BROKER_STOP: (0.0, 5.0),
+    Kind.DATABASE_IMMEDIATE: (0.0, 5.0),
+    Kind.DATABASE_FAST: (0.0, 5.0),
+    # How old the restarted process is when it is killed again: imports, topics, partitions.
+    Kind.KILL_TWICE: (0.2, 3.0),
+    # Between two services.
+    Kind.ROLLING: (1.0, 3.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at: float
+    """Seconds after the first fault could have happened."""
+    kind: Kind
+    service: str = ""
+    """The process it hits, or the kind of service if there is one process of it."""
+    nodes: tuple[int, ...] = ()
+    """The nodes that it takes away."""
+    new_nodes: tuple[int, ...] = ()
+    seconds: float = 0.0
+    """How long it lasts; see `_LASTS_S`."""
+
+    @property
+    def kills(self) -> int:
+        return {Kind.KILL: 1, Kind.KILL_TWICE: 2}.get(self.kind, 0)
+
+
+def schedule(
+    seed: int, seconds: float, large: Iterable[Kind] | None = None, kills: int | None = None
+) -> list[Fault]:
+    """Faults in the order of time; unless they are given, as many as the time is long."""
+    choice = random.Random(seed)
+    rounds = max(1, round(seconds / ROUND_S))
+    kinds = list(LARGE * rounds if large is None else large)
+    membership = _Membership()
+    faults = list(_large(choice, seconds, kinds, membership))
+    count = KILLS_A_ROUND * rounds if kills is None else kills
+    faults += _kills(choice, seconds, count, membership)
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+class _Membership:
+    """Which nodes there are at what time."""
+
+    def __init__(self) -> None:
+        self._times = [0.0]
+        self._nodes = [tuple(range(NODES))]
+        self._next = NODES
+
+    def at(self, moment: float) -> tuple[int, ...]:
+        return self._nodes[bisect_right(self._times, moment) - 1]
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        return self._nodes[-1]
+
+    def change(self, moment: float, gone: tuple[int, ...], new: int) -> tuple[int, ...]:
+        """Take some away, add as many new ones as said; a number is never given twice."""
+        added = tuple(range(self._next, self._next + new))
+        self._next += new
+        self._times.append(moment)
+        self._nodes.append(tuple(node for node in self.last if node not in gone) + added)
+        return added
+
+
+def _large(
+    choice: random.Random, seconds: float, kinds: list[Kind], membership: _Membership
+) -> Iterator[Fault]:
+    """One fault in each equal part of the time, at a random moment of it."""
+    part = (seconds - 2 * _MARGIN_S) / max(1, len(kinds))
+    left = list(kinds)
+    for number in range(len(kinds)):
+        at = _MARGIN_S + (number + choice.uniform(0.05, 0.95)) * part
+        possible = [kind for kind in left if kind not in _TAKES_A_NODE or len(membership.last) > 1]
+        if not possible:
+            raise ValueError(f"no node is left for {', '.join(left)}: add one before")
+        kind = choice.choice(possible)
+        left.remove(kind)
+        yield _fault(choice, at, kind, membership)
+
+
+def _fault(choice: random.Random, at: float, kind: Kind, membership: _Membership) -> Fault:
+    lasts = choice.uniform(*_LASTS_S.get(kind, (0.0, 0.0)))
+    if kind in _TAKES_A_NODE:
+        leaving = (choice.choice(membership.last),)
+        membership.change(at, leaving, 0)
+        return Fault(at, kind, nodes=leaving)
+    if kind is Kind.NODE_ADDED:
+        return Fault(at, kind, new_nodes=membership.change(at, (), 1))
+    if kind is Kind.NODES_EXCHANGED:
+        gone = membership.last
+        return Fault(at, kind, nodes=gone, new_nodes=membership.change(at, gone, len(gone)))
+    hits_a_service = kind in (Kind.TERMINATE, Kind.FREEZE, Kind.ZOMBIE)
+    service = _process(choice, choice.choice(_STAGES), membership.last) if hits_a_service else ""
+    return Fault(at, kind, service, seconds=lasts)
+
+
+def _kills(
+    choice: random.Random, seconds: float, count: int, membership: _Membership
+) -> Iterator[Fault]:
+    """Each kind of service at least twice, if there are so many; a fifth while it starts."""
+    sure = [kind for kind in _KINDS for _ in repeat(None, _AT_LEAST)]
+    choice.shuffle(sure)
+    victims = sure[:count] + choice.choices(_KINDS, _WEIGHTS, k=max(0, count - len(sure)))
+    twice = count // 5
+    for number, victim in enumerate(victims[: count - twice]):
+        at = choice.uniform(_MARGIN_S, seconds - _MARGIN_S)
+        kind = Kind.KILL_TWICE if number < twice else Kind.KILL
+        process = _process(choice, victim, membership.at(at))
+        yield Fault(at, kind, process, seconds=choice.uniform(*_LASTS_S.get(kind, (0.0, 0.0))))
+
+
+def _process(choice: random.Random, service: str, nodes: tuple[int, ...]) -> str:
+    return f"{service}-{choice.choice(nodes)}" if service in _PER_NODE else service

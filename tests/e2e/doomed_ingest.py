@@ -1,0 +1,35 @@
+"""Ingest that kills itself in a request's transaction: `doomed_ingest.py sent|committed`.
+
+sent       the events and the marker are at the broker, and the commit is about to be asked for
+committed  the broker has committed, and the answer is about to be given
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from dovetail.service.stage import run_stage
+from dovetail.stream.rdkafka import Producer
+from dovetail.topology import INGEST
+from services.ingest.main import build
+from services.ingest.settings import step
+
+commit = Producer.commit
+
+
+def die(producer, timeout_s=None):
+    of_a_request = threading.current_thread().name == "inbox"
+    if of_a_request and sys.argv[1] == "sent":
+        producer.flush(30)
+    else:
+        commit(producer, timeout_s)
+    if of_a_request:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    Producer.commit = die
+    sys.exit(run_stage(INGEST, step, build))
