@@ -53,9 +53,13 @@ proto: $(VENV)/ready ## Generate dovetail/contracts from proto/
 chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000)
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE))
 
-.PHONY: bench
-bench: $(VENV)/ready ## Measure the pipeline end to end (QUICK=1 for a short one)
+.PHONY: bench-e2e
+bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: under five minutes)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
+
+.PHONY: soak
+soak: $(VENV)/ready ## Run the pipeline at full rate for MINUTES=10: memory flat, budget kept, lag bounded
+	@$(BIN)/python -m bench.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench-engine
 bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a smaller grid, five minutes; else half an hour)

@@ -1,23 +1,25 @@
-"""`make bench`: the whole pipeline, the script it has to beat, and the broker alone, in one run.
+"""`make bench-e2e`: `auto`, what it is compared with, and the broker alone, in one run.
 
-1. Start a stack of its own in `.dovetail/bench`, with the demo's catalogue of 1 M rows.
-2. Warm up until the hit rate stops climbing (not measured).
-3. Stop ingest, preload a backlog, start ingest: how fast is it drained?
-4. Send at 50 % and 80 % of that rate: how old are events when a reader has their output?
-5. Stop the services and give the same backlog to `lru_script.py`, then to nobody: a copy of it.
-6. Check the conservation sum (`--verify`: compare all outputs with SQL's, too).
+1. Start a stack of its own in `.dovetail/bench`, with the demo's catalogue of 1 M rows. The memory
+   is 5 % of R's bytes: of all its rows as they are encoded for the output.
+2. `auto`: warm up until the hit rate stops climbing, drain a backlog, then send at 50 % and 80 % of
+   that rate: how old are events when a reader has their output?
+3. Stop the services and give the same backlog to `lru_script.py` with an LRU of 60,000 rows, a part
+   of it to the same script tuple by tuple, and all of it to nobody: a copy.
+4. Every fixed algorithm (QUICK: the usual three) on the same events, as in 2, without the rates.
+5. Check each conservation sum (`--verify`: compare all outputs of `auto` with SQL's, too).
 
-All on the same broker, table and stream of events. `events_per_s` counts from the moment when
-ingest is ready to the last answer, so a stage that runs ahead of the others flatters nothing;
-`middle_events_per_s` is between 10 % and 90 % of the answers. CPU seconds are those of the
-drain, generator's and reader's those of the last sustained rate. The last line is JSON.
+CPU seconds are those of the drain, generator's and reader's those of the last sustained rate.
+ingest_us, mapper_us and cache_us are their processes' CPU over all events, disk_us over those that
+missed. Queries are the reads of the disk phase, and those that the scripts count. The last line is
+JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -27,308 +29,175 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.arrivals import latency_of, sent_times
+import psycopg
+from psycopg import sql
+
 from bench.broker_alone import pass_through
-from bench.children import Load, child, wait_for_end, wait_for_line
-from bench.figures import Figures, Sustained, summary, table
-from bench.measure import Deadline, Meter, Progress
-from bench.ranges import group_at
+from bench.children import child, wait_for_end, wait_for_line
+from bench.figures import AUTO, Figures, Scripted, summary, table
+from bench.measure import Deadline, Meter
+from bench.trial import Size, Trial, trial, variant
 from deploy.local.files import write_atomically
 from deploy.local.home import CHECKOUT, Home
-from deploy.local.live import fetch
-from deploy.local.ports import Ports
+from deploy.local.kernels import compiling
 from deploy.local.processes import reap_leftovers, sole_supervisor
-from deploy.local.services import Services, is_ready
 from deploy.local.stack import Stack
-from dovetail.audit import Audit, Auditor
 from dovetail.demo.catalogue import load_catalogue
-from dovetail.errors import ConservationError, DovetailError, StackError
+from dovetail.errors import DovetailError
+from dovetail.master.table.json_rows import JSON_SETTINGS, json_row
 from dovetail.pipeline.load import load_pipeline
-from dovetail.settings import Settings
-from dovetail.stream.topics import admin_of, ends, ensure_topics
-from dovetail.topology import INGEST, Topic, Topology
-from dovetail.verify import verify
+from dovetail.pipeline.spec import Algorithm
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from deploy.local.services import Service
     from dovetail.pipeline.spec import Pipeline
 
 SHARES = (0.5, 0.8)
-_STUCK_S = 60.0
-_TICK_S = 0.1
-_STATS_EVERY_S = 1.0
+OF_R = 0.05
+NODES = 1
+"""On two cores, which broker, database and all stages share, a second node adds processes only."""
+USUAL = (Algorithm.SRJ, Algorithm.SSBJ, Algorithm.CACHEJOIN)
+LRU_ROWS = 60_000
+SCRIPT_WARM_UP = 300_000
 
 
 @dataclass(frozen=True)
-class Size:
-    backlog: int
-    baseline: int
-    """Events of the backlog that the script is given: its rate does not change with more."""
-    warm_up: int
-    """Events of one round of warming up."""
-    warm_rounds: int
-    """Rounds at most."""
-    sustained_s: float
+class Plan:
+    size: Size
+    fixed: tuple[Algorithm, ...]
+    scripted: int
+    """Events of the backlog that the LRU script is given: its rate does not change with more."""
+    one_by_one: int
     limit_s: float
-    """When to give up. A quiet machine needs a third of it."""
+    """When to give up. A quiet machine needs half of it."""
 
 
-QUICK = Size(1_000_000, 500_000, 250_000, 5, 8.0, 480.0)
-FULL = Size(4_000_000, 2_000_000, 500_000, 10, 30.0, 1_800.0)
-BASELINE_WARM_UP = 300_000
-
-
-class Bench:
-    """The running pipeline, and what is measured of it."""
-
-    def __init__(
-        self, stack: Stack, services: Services, settings: Settings, pipeline: Pipeline, size: Size
-    ) -> None:
-        self.figures = Figures()
-        self.topology = Topology(pipeline)
-        self.settings = settings
-        self._stack = stack
-        self._home = stack.home
-        self._services = services
-        self._size = size
-        self._admin = admin_of(settings)
-        self._auditor = Auditor(settings, self.topology)
-        self._deadline = Deadline(size.limit_s)
-        self._load = Load(stack.home, self.topology.source.name, stack.environment())
-        self._meter: Meter | None = None
-        self._stats_at = 0.0
-
-    # ── the pipeline ─────────────────────────────────────────────────────────────────────
-
-    def warm_up(self) -> None:
-        before = -1.0
-        for _ in range(self._size.warm_rounds):
-            seen = self.audit()
-            self._load.send(self._size.warm_up, math.inf, self.tick)
-            now = self._drain(seen)
-            hit_rate = _hit_rate(seen, now)
-            _say(f"warming up: {hit_rate:.1%} hits")
-            if hit_rate - before < 0.01:
-                return
-            before = hit_rate
-
-    def drain_backlog(self) -> None:
-        ingest = self._ingest()
-        ingest.process.stop()
-        seen = self.audit()
-        _say(f"preloading {self._size.backlog:,} events")
-        self._starts = ends(self._admin, self.topology.source)
-        sent = self._load.send(self._size.backlog, math.inf, self.tick)
-        _say(f"preloaded at {sent.rate:,.0f} events/s; draining")
-        figures = self.figures
-        figures.preload_rate, figures.events = sent.rate, sent.events
-        meter = self._meter = Meter(self._home)
-        ingest.process.start()
-        figures.progress = Progress(self._await_ingest(ingest, seen))
-        meter.restart(INGEST)
-        now = self._drain(seen, figures.progress)
-        meter.sample()
-        figures.cpu_s = meter.cpu_s()
-        figures.others = meter.others_share()
-        figures.hit_rate = _hit_rate(seen, now)
-        _say(f"drained at {figures.progress.rate():,.0f} events/s")
-
-    def sustain(self, share: float) -> None:
-        rate = round(share * self.figures.progress.rate())
-        events = round(rate * self._size.sustained_s)
-        _say(f"sending {rate:,} events/s for {self._size.sustained_s:.0f} s")
-        seen = self.audit()
-        source, enriched = self.topology.source, self.topology.enriched
-        starts = ends(self._admin, source)
-        group = group_at(self.settings, enriched.name, ends(self._admin, enriched))
-        arrived = self._home.folder / "arrivals.npz"
-        arguments = [enriched.name, group, str(arrived)]
-        environment = self._stack.environment()
-        with child(self._home, "reader", "bench.arrivals", arguments, environment) as reader:
-            wait_for_line(reader, "ready", self.tick)
-            meter = self._meter = Meter(self._home)
-            sent = self._load.send(events, rate, self._tick_until_sent(meter, sum(starts)))
-            now = self._drain(seen)
-            meter.sample()
-            others = meter.others_share()
-        sent_ms = sent_times(
-            self.settings, source.name, starts, sent.first, events, self._deadline.check
-        )
-        latency = latency_of(arrived, sent_ms, sent.first)
-        arrived.unlink()
-        if latency.outputs != now.outputs - seen.outputs:
-            raise ConservationError(
-                f"the ledgers say {now.outputs - seen.outputs:,} outputs, "
-                f"but {latency.outputs:,} arrived"
-            )
-        self._keep_memory(meter)
-        self.figures.sustained.append(Sustained(share, sent, latency, meter.cpu_s(), others))
-        _say(f"latency p50 {latency.p50_ms:,.0f} ms, p99 {latency.p99_ms:,.0f} ms")
-
-    def check(self, *, against_sql: bool) -> None:
-        """Raise unless every event sent is accounted for."""
-        now = self.audit()
-        _say(f"conservation  {now.equation()}")
-        problems = list(now.problems)
-        if not now.drained:
-            problems.append(f"{now.waiting:,} events wait and {now.in_flight:,} are in flight")
-        if against_sql:
-            verdict = verify(self.settings, self.topology.pipeline, self.topology, _say)
-            problems += verdict.differences
-            _say(f"SQL expects {verdict.expected:,} outputs, found {verdict.outputs:,}")
-        if problems:
-            raise ConservationError("; ".join(problems))
-
-    def stop_services(self) -> None:
-        self.figures.restarts = sum(service.restarts for service in self._services.all)
-        if self._meter:
-            self._keep_memory(self._meter)
-        self._services.stop()
-
-    # ── what it is compared with ─────────────────────────────────────────────────────────
-
-    def run_baseline(self) -> None:
-        target = Topic("bench.baseline", self.topology.enriched.partitions)
-        ensure_topics(self.settings, [target])
-        source = self.topology.source
-        warm = min(BASELINE_WARM_UP, sum(self._starts))
-        events = self._size.baseline
-        starts = [at - warm // source.partitions for at in self._starts]
-        _say(f"the script: {events:,} events of the same backlog")
-        arguments = [source.name, target.name, json.dumps(starts), str(warm), str(events)]
-        environment = self._stack.environment()
-        with child(self._home, "baseline", "bench.lru_script", arguments, environment) as script:
-            wait_for_line(script, "warm", self.tick)
-            meter = self._meter = Meter(self._home)
-            result: dict[str, float] = json.loads(wait_for_line(script, "{", self.tick))
-            meter.sample()
-            wait_for_end(script, self.tick)
-        figures = self.figures
-        figures.baseline, figures.baseline_cpu_s = result, meter.cpu_s()
-        figures.baseline_cpu_s["baseline"] = result["cpu_s"]
-        figures.baseline_others = meter.others_share()
-        figures.resident["baseline"] = meter.resident.get("baseline", 0)
-        _say(f"the script does {result['events_per_s']:,.0f} events/s")
-
-    def run_broker_alone(self) -> None:
-        target = Topic("bench.copy", self.topology.enriched.partitions)
-        ensure_topics(self.settings, [target])
-        self.figures.broker_rate = pass_through(
-            self.settings,
-            self.topology.source,
-            target,
-            self._starts,
-            self._size.backlog,
-            self._deadline.check,
-        )
-        _say(f"the broker alone does {self.figures.broker_rate:,.0f} events/s")
-
-    # ── watching ─────────────────────────────────────────────────────────────────────────
-
-    def audit(self) -> Audit:
-        return self._auditor.audit()
-
-    def tick(self) -> None:
-        self._deadline.check()
-        self._stack.check()
-        self._services.watch()
-        if self._meter:
-            self._meter.sample()
-        if time.monotonic() - self._stats_at >= _STATS_EVERY_S:
-            self._stats_at = time.monotonic()
-            self._look_at_budgets()
-
-    def _tick_until_sent(self, meter: Meter, before: int) -> Callable[[], None]:
-        """Tick, and count the generator's work from its first event on."""
-        sending = False
-
-        def tick() -> None:
-            nonlocal sending
-            self.tick()
-            if not sending and sum(ends(self._admin, self.topology.source)) > before:
-                sending = True
-                meter.restart("generator")
-
-        return tick
-
-    def _look_at_budgets(self) -> None:
-        stats = fetch(self._services.control_url) if self._meter else None
-        for service in stats["services"] if stats else ():
-            figures = service["figures"]
-            if "budget_bytes" in figures:
-                name = f"{service['service']}-{service['node']}"
-                held = figures.get("held_most_bytes", figures.get("held_bytes", 0.0))
-                most = max(held, self.figures.held.get(name, (0.0, 0.0))[0])
-                self.figures.held[name] = (most, figures["budget_bytes"])
-
-    def _keep_memory(self, meter: Meter) -> None:
-        for name, resident in meter.resident.items():
-            self.figures.resident[name] = max(resident, self.figures.resident.get(name, 0))
-
-    def _ingest(self) -> Service:
-        return next(service for service in self._services.all if service.name == INGEST)
-
-    def _await_ingest(self, ingest: Service, seen: Audit) -> float:
-        """Return when ingest could take the first event."""
-        while True:
-            now = time.monotonic()
-            if is_ready(ingest.url) or self.audit().taken > seen.taken:
-                self.tick()
-                return now
-            self.tick()
-            time.sleep(0.02)
-
-    def _drain(self, since: Audit, progress: Progress | None = None) -> Audit:
-        """Wait until everything sent is answered."""
-        moved, before = time.monotonic(), since
-        base = _answered(since)
-        while True:
-            at = time.monotonic()
-            now = self.audit()
-            if progress:
-                progress.note(at, _answered(now) - base)
-            if now.off:
-                raise ConservationError("; ".join(now.problems))
-            if now.drained:
-                return now
-            if now.stages != before.stages:
-                moved = at
-            elif at - moved > _STUCK_S:
-                raise StackError(
-                    f"nothing has moved for {_STUCK_S:.0f} s with {now.waiting:,} events waiting "
-                    f"and {now.in_flight:,} in flight; see {self._home.logs}"
-                )
-            before = now
-            self.tick()
-            time.sleep(_TICK_S)
-
-
-def _answered(seen: Audit) -> int:
-    return seen.enriched + seen.unmatched + seen.dead_lettered
-
-
-def _hit_rate(before: Audit, after: Audit) -> float:
-    answered = after.enriched + after.unmatched - before.enriched - before.unmatched
-    return (after.hits - before.hits) / answered if answered else 0.0
-
+QUICK = Plan(Size(1_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 400_000, 15_000, 560.0)
+FULL = Plan(
+    Size(4_000_000, 500_000, 8, 30.0, 20.0, 30.0),
+    tuple(algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO),
+    2_000_000,
+    100_000,
+    3_600.0,
+)
 
 _STARTED = time.monotonic()
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     print(f"{time.monotonic() - _STARTED:6.1f} s  {line}", flush=True)
 
 
-# ── running ──────────────────────────────────────────────────────────────────────────────
+def bench(
+    pipeline_file: Path, plan: Plan, algorithms: tuple[Algorithm, ...], *, against_sql: bool
+) -> dict[str, Any]:
+    figures = Figures(nodes=NODES)
+    deadline = Deadline(plan.limit_s)
+    with bench_stack(pipeline_file) as stack:
+        figures.relation_bytes = encoded_bytes(stack.database_url, load_pipeline(pipeline_file))
+        figures.memory = int(OF_R * figures.relation_bytes)
+        say(f"R is {figures.relation_bytes:,} bytes, the memory {figures.memory:,}")
+        folder = stack.home.folder
+
+        def of(algorithm: str) -> Path:
+            return variant(pipeline_file, folder, algorithm, figures.memory, NODES)
+
+        say("auto")
+        with trial(stack, of(AUTO), plan.size, deadline, say) as running:
+            _measure_auto(running, figures, against_sql=against_sql)
+        scripts = Scripts(stack, running, deadline)
+        figures.lru = scripts.run(LRU_ROWS, SCRIPT_WARM_UP, plan.scripted)
+        figures.one_by_one = scripts.run(0, 1_000, plan.one_by_one)
+        figures.broker_rate = scripts.broker_alone(plan.size.backlog)
+        for algorithm in algorithms:
+            say(algorithm)
+            with trial(stack, of(algorithm), plan.size, deadline, say) as running:
+                found = figures.pipelines[algorithm] = running.measure()
+                figures.restarts += running.restarts
+                if not found.estimated:
+                    running.check()
+        result = summary(figures)
+        write_atomically(folder / "last.json", json.dumps(result, indent=1) + "\n")
+    return result
 
 
-def bench(pipeline_file: Path, size: Size, *, against_sql: bool) -> dict[str, Any]:
+def _measure_auto(running: Trial, figures: Figures, *, against_sql: bool) -> None:
+    running.warm_up()
+    drained = figures.pipelines[AUTO] = running.drain_backlog()
+    for share in SHARES:
+        running.sustain(share, drained.rate)
+    running.check(against_sql=against_sql)
+    figures.sustained, figures.preload_rate = running.sustained, running.preload_rate
+    figures.resident, figures.held = running.resident, running.held
+    figures.restarts += running.restarts
+
+
+class Scripts:
+    """What the pipeline is compared with, on the source topic of a trial that has ended."""
+
+    def __init__(self, stack: Stack, of: Trial, deadline: Deadline) -> None:
+        self._stack = stack
+        self._of = of
+        self._deadline = deadline
+
+    def run(self, lru_rows: int, warm: int, events: int) -> Scripted:
+        source = self._of.topology.source
+        name = "lru" if lru_rows else "tuple"
+        target = self._target(f"bench.{name}")
+        warm = min(warm, sum(self._of.starts))
+        starts = [at - warm // source.partitions for at in self._of.starts]
+        say(f"{name}: {events:,} events of the same backlog, an LRU of {lru_rows:,} rows")
+        arguments = [source.name, target.name, json.dumps(starts), str(warm), str(events)]
+        arguments.append(str(lru_rows))
+        home, environment = self._stack.home, self._stack.environment()
+        with child(home, name, "bench.lru_script", arguments, environment) as script:
+            wait_for_line(script, "warm", self._tick)
+            meter = self._meter = Meter(home)
+            result: dict[str, float] = json.loads(wait_for_line(script, "{", self._tick))
+            meter.sample()
+            wait_for_end(script, self._tick)
+        cpu_s = {**meter.cpu_s(), name: result["cpu_s"]}
+        say(f"{name} does {result['events_per_s']:,.0f} events/s")
+        return Scripted(result, cpu_s, meter.others_share(), meter.resident.get(name, 0))
+
+    def broker_alone(self, events: int) -> float:
+        rate = pass_through(
+            self._of.settings,
+            self._of.topology.source,
+            self._target("bench.copy"),
+            self._of.starts,
+            events,
+            self._deadline.check,
+        )
+        say(f"the broker alone does {rate:,.0f} events/s")
+        return rate
+
+    def _target(self, name: str) -> Topic:
+        target = Topic(name, self._of.topology.enriched.partitions)
+        ensure_topics(self._of.settings, [target])
+        return target
+
+    _meter: Meter | None = None
+
+    def _tick(self) -> None:
+        self._deadline.check()
+        self._stack.check()
+        if self._meter:
+            self._meter.sample()
+
+
+@contextlib.contextmanager
+def bench_stack(pipeline_file: Path) -> Iterator[Stack]:
+    """Run a stack with the demo's catalogue and no topics, and leave no gigabytes behind.
+
+    Always one of its own: the topics of a running pipeline are not for a benchmark. The pipeline's
+    kernels are compiled when it is there: no service has to.
+    """
     main_home = Home.of_checkout()
     home = Home(main_home.folder / "bench", downloads=main_home.folder)
-    pipeline = load_pipeline(pipeline_file)
-    # Always a stack of its own: the topics of a running pipeline are not for a benchmark.
     environ = {
         name: value
         for name, value in os.environ.items()
@@ -336,57 +205,56 @@ def bench(pipeline_file: Path, size: Size, *, against_sql: bool) -> dict[str, An
     }
     _forget_topics(home)
     try:
-        with Stack(home, environ=environ, report=_say) as stack:
-            load_catalogue(stack.database_url, report=_say)
-            settings = Settings(stack.bootstrap, stack.database_url, pipeline_file)
-            ensure_topics(settings, Topology(pipeline).topics())
-            services = Services(
-                home, pipeline, pipeline_file, stack.environment(), Ports(home), _say
-            )
-            try:
-                _say("starting the services")
-                services.start()
-                services.wait_until_ready()
-                running = Bench(stack, services, settings, pipeline, size)
-                _measure(running, against_sql=against_sql)
-            finally:
-                services.stop()
+        with (
+            compiling(home, pipeline_file, say) as compiled,
+            Stack(home, environ=environ, report=say) as stack,
+        ):
+            load_catalogue(stack.database_url, report=say)
+            compiled()
+            yield stack
     finally:
         _forget_topics(home)
-    result = summary(running.figures)
-    write_atomically(home.folder / "last.json", json.dumps(result, indent=1) + "\n")
-    return result
 
 
-def _measure(running: Bench, *, against_sql: bool) -> None:
-    running.warm_up()
-    running.drain_backlog()
-    for share in SHARES:
-        running.sustain(share)
-    running.check(against_sql=against_sql)
-    running.stop_services()
-    running.run_baseline()
-    running.run_broker_alone()
+def encoded_bytes(database_url: str, pipeline: Pipeline) -> int:
+    """R's bytes: of all its rows, as they are encoded for the output."""
+    question = sql.SQL("SELECT sum(octet_length({})) FROM {} r").format(
+        json_row(pipeline.master.columns), sql.Identifier(*pipeline.master.table.split("."))
+    )
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for setting in JSON_SETTINGS:
+            connection.execute(setting)
+        row = connection.execute(question).fetchone()
+    return int(row[0]) if row and row[0] else 0
 
 
 def _forget_topics(home: Home) -> None:
-    """Begin with an empty broker, and leave no gigabytes; the catalogue stays."""
+    """Begin with an empty broker; the catalogue stays."""
     with sole_supervisor(home):
         reap_leftovers(home)
         shutil.rmtree(home.data / "kafka", ignore_errors=True)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="make bench-e2e", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument(
         "--quick", action="store_true", help="under five minutes, a smaller backlog"
     )
-    parser.add_argument("--verify", action="store_true", help="compare all outputs with SQL's")
+    parser.add_argument("--verify", action="store_true", help="compare auto's outputs with SQL's")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
+    parser.add_argument("--against", help="fixed algorithms, by commas; default: as QUICK says")
     asked = parser.parse_args()
+    plan = QUICK if asked.quick else FULL
+    algorithms = (
+        plan.fixed
+        if asked.against is None
+        else tuple(Algorithm(name) for name in asked.against.split(",") if name)
+    )
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        result = bench(asked.pipeline, QUICK if asked.quick else FULL, against_sql=asked.verify)
+        result = bench(asked.pipeline, plan, algorithms, against_sql=asked.verify)
     except DovetailError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

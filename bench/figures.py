@@ -5,60 +5,108 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.measure import MIB, Progress
+from bench.measure import MIB
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER
 
 if TYPE_CHECKING:
-    from bench.arrivals import Latency
-    from bench.children import Sent
+    from bench.trial import Drained, Sustained
 
 NOISY = 0.05
 """Share of the cores that others may take in a phase before its rate means little."""
+AUTO = "auto"
 
 
 @dataclass
-class Sustained:
-    share: float
-    sent: Sent
-    latency: Latency
+class Scripted:
+    """What was measured of a script."""
+
+    result: dict[str, float]
     cpu_s: dict[str, float]
     others: float
+    resident: int
+
+    @property
+    def rate(self) -> float:
+        return self.result["events_per_s"]
+
+    @property
+    def events(self) -> float:
+        return self.result["seconds"] * self.rate
+
+    @property
+    def queries_an_event(self) -> float:
+        return self.result["queries"] / self.events
 
 
 @dataclass
 class Figures:
     """What was measured, phase by phase."""
 
-    events: int = 0
-    progress: Progress = field(default_factory=lambda: Progress(0.0))
-    hit_rate: float = 0.0
-    cpu_s: dict[str, float] = field(default_factory=dict)
+    relation_bytes: int = 0
+    """R's: its rows as they are encoded for the output."""
+    memory: int = 0
+    nodes: int = 0
+    pipelines: dict[str, Drained] = field(default_factory=dict)
+    """By algorithm."""
+    sustained: list[Sustained] = field(default_factory=list)
+    preload_rate: float = 0.0
     resident: dict[str, int] = field(default_factory=dict)
     held: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Most bytes held, and the budget, by process."""
-    others: float = 0.0
-    preload_rate: float = 0.0
-    sustained: list[Sustained] = field(default_factory=list)
-    baseline: dict[str, float] = field(default_factory=dict)
-    baseline_cpu_s: dict[str, float] = field(default_factory=dict)
-    baseline_others: float = 0.0
+    lru: Scripted | None = None
+    one_by_one: Scripted | None = None
     broker_rate: float = 0.0
     restarts: int = 0
 
+    @property
+    def noise(self) -> dict[str, float]:
+        """The share of the cores that others took, phase by phase."""
+        found = {name: drained.others for name, drained in self.pipelines.items()}
+        for name, script in (("lru", self.lru), ("tuple", self.one_by_one)):
+            if script:
+                found[name] = script.others
+        return found
+
 
 def summary(figures: Figures) -> dict[str, Any]:
-    rate = figures.progress.rate()
+    auto, lru, one = figures.pipelines[AUTO], figures.lru, figures.one_by_one
+    assert lru is not None
+    assert one is not None
     first, last = figures.sustained[0], figures.sustained[-1]
-    a_million = 1e6 / figures.events
-    cpu = {name: seconds * a_million for name, seconds in figures.cpu_s.items()}
+    cpu = _a_million(auto.cpu_s, auto.events)
     for name in ("generator", "reader"):
         cpu[name] = last.cpu_s.get(name, 0.0) * 1e6 / last.sent.events
-    baseline_events = figures.baseline["seconds"] * figures.baseline["events_per_s"]
-    baseline_rate = figures.baseline["events_per_s"]
+    fixed = {name: each for name, each in figures.pipelines.items() if name != AUTO}
+    best = max((each.rate for each in fixed.values()), default=auto.rate)
+    queries = auto.figures.get("reads", 0.0) / auto.events
     return {
-        "events_per_s": round(rate),
-        "middle_events_per_s": round(figures.progress.middle_rate()),
+        "events_per_s": round(auto.rate),
         "p50_ms": round(first.latency.p50_ms, 1),
         "p99_ms": round(first.latency.p99_ms, 1),
+        "auto_over_tuple": round(auto.rate / one.rate, 2),
+        "auto_over_lru": round(auto.rate / lru.rate, 2),
+        "auto_over_best_min": round(auto.rate / best, 2),
+        "queries_over_tuple": round(queries / one.queries_an_event, 5),
+        "ingest_us": _us(auto.cpu_s, INGEST, auto.events),
+        "mapper_us": _us(auto.cpu_s, MAPPER, auto.events),
+        "cache_us": _us(auto.cpu_s, CACHE_PHASE, auto.events),
+        "disk_us": _us(auto.cpu_s, DISK_PHASE, auto.missed),
+        "broker_events_per_s": round(figures.broker_rate),
+        "middle_events_per_s": round(auto.middle_rate),
+        "tuple_events_per_s": round(one.rate),
+        "lru_events_per_s": round(lru.rate),
+        "algorithms": {
+            name: {
+                "events_per_s": round(each.rate),
+                "hit_rate": round(each.hit_rate, 4),
+                "estimated": each.estimated,
+                "reads_per_thousand": _a_thousand(each, "reads"),
+                "rows_read_per_thousand": _a_thousand(each, "rows_read"),
+                "migrations_per_thousand": _a_thousand(each, "migrations"),
+                "tombstones_per_thousand": _a_thousand(each, "cache_tombstones"),
+                "cpu_s_per_million": round(sum(each.cpu_s.values()) / max(1, each.events) * 1e6, 2),
+            }
+            for name, each in figures.pipelines.items()
+        },
         "latency_at_rate": [
             {
                 "share": each.share,
@@ -69,42 +117,80 @@ def summary(figures: Figures) -> dict[str, Any]:
             }
             for each in figures.sustained
         ],
-        "baseline_events_per_s": round(baseline_rate),
-        "over_baseline": round(rate / baseline_rate, 2),
-        "broker_events_per_s": round(figures.broker_rate),
+        "queries_per_thousand": {
+            "auto": round(queries * 1000, 2),
+            "lru": round(lru.queries_an_event * 1000, 2),
+            "tuple": round(one.queries_an_event * 1000, 2),
+        },
         "preload_events_per_s": round(figures.preload_rate),
-        "pipeline_cpu_s_per_million": round(sum(figures.cpu_s.values()) * a_million, 2),
         "cpu_s_per_million": {name: round(value, 2) for name, value in sorted(cpu.items())},
-        "baseline_cpu_s_per_million": {
-            name: round(seconds / baseline_events * 1e6, 2)
-            for name, seconds in sorted(figures.baseline_cpu_s.items())
+        "lru_cpu_s_per_million": {
+            name: round(value, 2)
+            for name, value in sorted(_a_million(lru.cpu_s, lru.events).items())
         },
         "rss_mb": {name: round(b / MIB) for name, b in sorted(figures.resident.items())},
+        "lru_rss_mb": round(lru.resident / MIB),
         "held_mb": {
             name: [round(held / MIB, 1), round(budget / MIB, 1)]
             for name, (held, budget) in sorted(figures.held.items())
         },
-        "hit_rate": round(figures.hit_rate, 4),
-        "baseline_hit_rate": round(figures.baseline["hit_rate"], 4),
-        "others_share_of_cpu": round(figures.others, 3),
-        "baseline_others_share_of_cpu": round(figures.baseline_others, 3),
+        "relation_mb": round(figures.relation_bytes / MIB, 1),
+        "memory_mb": round(figures.memory / MIB, 2),
+        "nodes": figures.nodes,
+        "hit_rate": round(auto.hit_rate, 4),
+        "lru_hit_rate": round(lru.result["hit_rate"], 4),
+        "others_share_of_cpu": {name: round(share, 3) for name, share in figures.noise.items()},
         "restarts": figures.restarts,
-        "events": figures.events,
+        "events": auto.events,
     }
 
 
+def _a_million(cpu_s: dict[str, float], events: float) -> dict[str, float]:
+    return {name: seconds / max(1.0, events) * 1e6 for name, seconds in cpu_s.items()}
+
+
+def _us(cpu_s: dict[str, float], service: str, events: int) -> float:
+    """CPU of a service's processes, an event, in µs."""
+    used = sum(seconds for name, seconds in cpu_s.items() if name.split("-")[0] == service)
+    return round(used / max(1, events) * 1e6, 2)
+
+
+def _a_thousand(drained: Drained, figure: str) -> float:
+    return round(drained.figures.get(figure, 0.0) / max(1, drained.events) * 1000, 2)
+
+
 def table(result: dict[str, Any]) -> str:
-    noise = result["others_share_of_cpu"], result["baseline_others_share_of_cpu"]
-    noisy = max(noise) > NOISY
-    middle, hits = result["middle_events_per_s"], result["hit_rate"]
-    script, script_hits = result["baseline_events_per_s"], result["baseline_hit_rate"]
     lines = [
         "",
-        f"pipeline       {result['events_per_s']:>10,} events/s   {hits:.1%} hits",
-        f"  its middle   {middle:>10,} events/s   from 10 % to 90 % of the answers",
-        f"baseline       {script:>10,} events/s   {script_hits:.1%} hits",
-        f"over baseline  {result['over_baseline']:>10.2f} times{'   (noisy)' if noisy else ''}",
-        f"broker alone   {result['broker_events_per_s']:>10,} events/s   in and out, no work",
+        (
+            f"R is {result['relation_mb']:,} MiB of encoded rows; memory {result['memory_mb']} MiB "
+            f"in all, on {result['nodes']} node(s); skew 1"
+        ),
+        "",
+        f"  {'':<16}{'events/s':>10}{'hits':>8}{'queries/1,000':>15}{'CPU s/M':>9}",
+    ]
+    for name, each in result["algorithms"].items():
+        about = "   too slow to be drained: what its disk phase keeps up with"
+        lines.append(
+            f"  {name:<16}{each['events_per_s']:>10,}{each['hit_rate']:>8.1%}"
+            f"{each['reads_per_thousand']:>15.2f}{each['cpu_s_per_million']:>9.2f}"
+            f"{about if each['estimated'] else ''}"
+        )
+    for name, label in (("lru", "LRU script"), ("tuple", "tuple by tuple")):
+        hits = f"{result['lru_hit_rate']:.1%}" if name == "lru" else ""
+        cpu = f"{sum(result['lru_cpu_s_per_million'].values()):.2f}" if name == "lru" else ""
+        lines.append(
+            f"  {label:<16}{result[f'{name}_events_per_s']:>10,}{hits:>8}"
+            f"{result['queries_per_thousand'][name]:>15.2f}{cpu:>9}"
+        )
+    lines += [
+        f"  {'broker alone':<16}{result['broker_events_per_s']:>10,}   in and out, no work",
+        "",
+        (
+            f"auto is {result['auto_over_tuple']} times as fast as tuple by tuple with "
+            f"{result['queries_over_tuple']:.2%} of its queries, {result['auto_over_lru']} times "
+            f"as fast as the script, {result['auto_over_best_min']} of the best fixed algorithm"
+        ),
         "",
         "latency, source record to committed output read (ms)",
     ]
@@ -120,18 +206,15 @@ def table(result: dict[str, Any]) -> str:
     for name in sorted(cpu, key=lambda name: -cpu[name]):
         of_budget = "{}/{}".format(*held[name]) if name in held else ""
         lines.append(f"  {name:<16}{cpu[name]:>16.2f}{resident.get(name, 0):>14,}  {of_budget}")
-    lines.append(f"  {'all, a drain':<16}{result['pipeline_cpu_s_per_million']:>16.2f}")
-    lines += ["", f"  {'with the script':<16}{'CPU s/M events':>16}{'resident MiB':>14}"]
-    cpu = result["baseline_cpu_s_per_million"]
-    for name in sorted(cpu, key=lambda name: -cpu[name]):
-        shown = f"{resident[name]:,}" if name == "baseline" else ""
-        lines.append(f"  {name:<16}{cpu[name]:>16.2f}{shown:>14}")
-    lines.append(f"  {'all':<16}{sum(cpu.values()):>16.2f}")
-    if noisy:
-        drain, script = noise
+    lines += ["", f"  {'with the script':<16}{'CPU s/M events':>16}"]
+    cpu = result["lru_cpu_s_per_million"]
+    lines += [f"  {name:<16}{cpu[name]:>16.2f}" for name in sorted(cpu, key=lambda n: -cpu[n])]
+    noise = result["others_share_of_cpu"]
+    worst = max(noise, key=lambda name: noise[name])
+    if noise[worst] > NOISY:
         lines.append(
-            f"\nnoisy: other processes took {drain:.0%} of the cores in the drain and "
-            f"{script:.0%} beside the script; compare CPU seconds rather than rates"
+            f"\nnoisy: other processes took {noise[worst]:.0%} of the cores beside {worst}; "
+            f"compare CPU seconds rather than rates"
         )
     if result["restarts"]:
         lines += ["", f"services were started again {result['restarts']} times: see their logs"]

@@ -39,6 +39,8 @@ _FOLDER = _CHECKOUT / ".dovetail" / "bench" / "master"
 _TIMES = 3
 _KEYS_AT_ONCE = 1000
 _LOOKUPS = 100
+_SCANNED = 3000
+"""Pages of a scan that are measured."""
 _MIB = 1 << 20
 
 
@@ -62,7 +64,7 @@ def _scan(relation: MasterRelation, most: int) -> int:
         relation.renew()
     of = relation.facts.pages
     page = rows = 0
-    while page < of:
+    while page < min(of, _SCANNED):
         read = relation.read(Pages(page, of, of), most)
         page += read.covers
         rows += len(read.rows)
@@ -108,7 +110,7 @@ def main() -> None:
             ["product_id"], list(pipeline.master.columns), unique=True
         )
         ways: dict[str, Callable[[], int]] = {}
-        for label, most in (("64 KiB", 64 << 10), ("256 KiB", _MIB // 4), ("4 MiB", 4 * _MIB)):
+        for label, most in (("256 KiB", _MIB // 4), ("1 MiB", _MIB), ("8 MiB", 8 * _MIB)):
             ways[f"pages, JSON, {label}"] = lambda most=most: _scan(plain, most)
             ways[f"pages, JSON, read ahead, {label}"] = lambda most=most: _scan(ahead, most)
             ways[f"pages, binary, {label}"] = lambda most=most: _scan(binary, most)

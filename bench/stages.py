@@ -16,19 +16,25 @@ import numpy as np
 from dovetail.demo.generate import GenerateSettings
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
+from dovetail.join.exchange import Keys, Read
+from dovetail.join.phase import Relation
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Records
+from dovetail.stream.window import Window
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
+from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
 from services.ingest.handler import IngestHandler
 from services.mapper.handler import MapperHandler
-from services.warm import MemoryMigrations
+from services.warm import MemoryMigrations, NoProgress
 
 EVENTS = 50_000
+MEMORY = 64 << 20
+_ROW = b'{"name":"' + b"x" * 100 + b'","price":9.95}'
 ROUNDS = 7
 
 
@@ -52,11 +58,23 @@ class Sink:
 
 
 class Catalogue:
-    """Every key has one row of about 120 bytes."""
+    """Every key has one row of about 120 bytes; answers lookups alone."""
 
-    def rows_of(self, keys: JoinKeys) -> MasterRows:
-        row = b'{"name":"' + b"x" * 100 + b'","price":9.95}'
-        return MasterRows(keys, Column.of([row] * len(keys)))
+    facts = Relation(unique=True)
+
+    def read(self, request: object, _most: int) -> Read:
+        assert isinstance(request, Keys)
+        keys = JoinKeys.of_ints(request.keys.values.copy())
+        count = len(keys)
+        bounds = np.arange(count + 1) * len(_ROW)
+        rows = Column(np.tile(np.frombuffer(_ROW, np.uint8), count), bounds)
+        return Read(MasterRows(keys, rows), count, np.zeros(count, np.int64))
+
+    def renew(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def keep(self, slots: frozenset[int] | None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -86,7 +104,7 @@ def measure(handler: object, records: Records) -> tuple[float, Sink]:
 
 def main() -> None:
     keep_freed_memory()
-    pipeline = load_pipeline(Path("pipeline.yaml"))
+    pipeline = load_pipeline(Path("pipeline.yaml"), {"DOVETAIL_ALGORITHM": "srj"})
     topology = Topology(pipeline)
     sales = GenerateSettings(bad=0.005).events().batch(1, np.zeros(EVENTS, np.int64))
     source = Records(
@@ -103,10 +121,19 @@ def main() -> None:
     figures["mapper_ns"], sink = measure(MapperHandler(pipeline, topology), clean)
     mapped = records_of(sink.sent[topology.mapped.name])
     migrations = MemoryMigrations()
-    cache = CacheHandler(pipeline, topology, migrations, 64 << 20, Latency())
+    cache = CacheHandler(pipeline, topology, migrations, MEMORY, Latency())
     figures["cache_miss_ns"], sink = measure(cache, mapped)
     missed = records_of(sink.sent[topology.missed.name])
-    disk = DiskHandler(pipeline, topology, Catalogue(), 64 << 20, 5000, Latency())
+    disk = DiskHandler(
+        pipeline,
+        topology,
+        lambda: build_join(pipeline, Catalogue(), MEMORY, time.monotonic),
+        Window(2 * EVENTS),
+        NoProgress(),
+        MEMORY,
+        Latency(),
+        time.monotonic,
+    )
     figures["disk_ns"], sink = measure(disk, missed)
     migrations.take([value for _, value in sink.sent[topology.migrations.name]])
     cache.between_steps()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dovetail.stream.offsets import Committed
     from dovetail.topology import Topology
 
-_ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED)
+_ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED, ledger.PARKED)
 _HANDOVERS = (
     (services.INGEST, ledger.CLEAN, services.MAPPER),
     (services.MAPPER, ledger.MAPPED, services.CACHE_PHASE),
@@ -55,12 +55,16 @@ class Audit:
         return self._both(ledger.UNMATCHED)
 
     @property
+    def parked(self) -> int:
+        return self._both(ledger.PARKED)
+
+    @property
     def outputs(self) -> int:
         return self._both(ledger.OUTPUTS)
 
     @property
     def hits(self) -> int:
-        return self.stages[services.CACHE_PHASE][ledger.HITS]
+        return self._both(ledger.HITS)
 
     @property
     def dead_lettered(self) -> int:
@@ -72,7 +76,7 @@ class Audit:
 
     @property
     def in_flight(self) -> int:
-        answered = self.enriched + self.unmatched
+        answered = self.enriched + self.unmatched + self.parked
         return self.taken - answered - self.dead_lettered - self.shed
 
     @property
@@ -95,7 +99,7 @@ class Audit:
     def equation(self) -> str:
         return (
             f"in {self.taken:,} = enriched {self.enriched:,} + unmatched {self.unmatched:,} "
-            f"+ parked 0 + dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
+            f"+ parked {self.parked:,} + dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
             f"+ in flight {self.in_flight:,}"
         )
 

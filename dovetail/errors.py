@@ -29,6 +29,10 @@ class MasterDataError(DovetailError):
     pass
 
 
+class TooManyRowsError(MasterDataError):
+    """The rows of one join key do not fit into the memory of the join."""
+
+
 class StackError(DovetailError):
     pass
 

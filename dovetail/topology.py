@@ -5,8 +5,9 @@
                   ▼                              migrations         ▼
              dead-letter                                 │       missed ─► disk_phase ─► enriched
                                                          └──────────────────────┘
-An event that yields no output goes to `unmatched`, from either phase; one that is shed in an
-overload goes to `shed`, from the mapper. Services, tests, the audit and the console read this
+In a pipeline that keeps an order, hits go through `missed` too, and the disk phase alone writes to
+`enriched`. An event that yields no output goes to `unmatched`, from either phase; one that is shed
+in an overload goes to `shed`, from the mapper. Services, tests, the audit and the console read this
 module; no topic's name is spelled anywhere else.
 """
 
@@ -158,7 +159,12 @@ class Topology:
                 (self.enriched, self.unmatched, self.missed, self.migrations),
                 True,
             ),
-            Stage(DISK_PHASE, self.missed, (self.enriched, self.unmatched, self.migrations), True),
+            Stage(
+                DISK_PHASE,
+                self.missed,
+                (self.enriched, self.unmatched, self.parked, self.migrations, self.progress),
+                True,
+            ),
         )
 
     def stage(self, service: str) -> Stage:

@@ -25,6 +25,7 @@ from dovetail.service.metrics import Latency
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.line import Line
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Records, compile_kernels
@@ -66,7 +67,9 @@ def warm(pipeline: Pipeline) -> None:
         answered = _handled(disk, missed[topology.missed.name])
     migrations.take(answered.get(topology.migrations.name, []))
     cache.between_steps()
-    _handled(cache, mapped[topology.mapped.name])
+    missed = _handled(cache, mapped[topology.mapped.name])
+    if pipeline.order.kept:
+        _handled(_disk(pipeline, topology, master), missed[topology.missed.name])
     cache.revoke(list(range(pipeline.slots)))
 
 
@@ -146,7 +149,7 @@ class _Empty:
     def close(self) -> None: ...
 
 
-class _NoProgress:
+class NoProgress:
     def read(self, slot: int, number: int) -> Progress:
         return Progress(slot=slot, number=number)
 
@@ -159,10 +162,11 @@ def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler
         topology,
         lambda: build_join(pipeline, master, _BUDGET, time.monotonic),
         Window(LEAST),
-        _NoProgress(),
+        NoProgress(),
         _BUDGET,
         Latency(),
         time.monotonic,
+        None if pipeline.order.within is None else Line(pipeline.order.within, _BUDGET),
     )
 
 

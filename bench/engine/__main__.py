@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import TYPE_CHECKING
 
 from bench.engine import data, singles
@@ -104,7 +104,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        return median(window.rate for window in self.windows)
+        return self.rate_of(0)
 
     @property
     def spread(self) -> float:
@@ -113,12 +113,13 @@ class Measured:
         return (high - low) / self.rate if self.rate else 0.0
 
     def over(self, other: Measured, first: int = 0) -> float:
-        """The ratio of rates, window by window, so that both met the same machine."""
-        pairs = zip(self.windows[first:], other.windows[first:], strict=True)
-        return median(ours.rate / max(1.0, theirs.rate) for ours, theirs in pairs)
+        """The ratio of rates over windows that took turns, so that both met the same machine."""
+        return self.rate_of(first) / max(1.0, other.rate_of(first))
 
-    def early_rate(self, windows: int) -> float:
-        return median(window.rate for window in self.windows[:windows])
+    def rate_of(self, first: int, end: int | None = None) -> float:
+        """Of these windows together: an index answers in bursts, which no median may cut off."""
+        chosen = self.windows[first:end]
+        return sum(window.events for window in chosen) / sum(window.seconds for window in chosen)
 
     @property
     def held(self) -> int:
@@ -286,7 +287,7 @@ def compare(bench: Bench, found: dict[str, Measured], ratios: Ratios) -> None:
     # The best is found by the first windows and compared in the others: of several that are alike
     # the best of the same windows would be the luckiest.
     early = len(found["auto"].windows) // 3
-    best = max(fixed, key=lambda name: found[name].early_rate(early))
+    best = max(fixed, key=lambda name: found[name].rate_of(0, early))
     over = found["auto"].over(found[best], early)
     print(f"  auto over {best}, the best of the fixed: {over:.2f}")
     ratios.note("auto_over_best_min", over)
@@ -303,12 +304,11 @@ def compare_nodes(bench: Bench, settings: Settings, ratios: Ratios) -> None:
             for _ in range(settings.windows)
         ]
     runner.close()
-    both, one = (median(column) for column in zip(*rounds, strict=True))
+    both, one = (fmean(column) for column in zip(*rounds, strict=True))
     print(f"  pcsrj on two workers {both:,.0f} events/s, cachejoin {one:,.0f}")
-    over = median(ours / theirs for ours, theirs in rounds)
     # In the smaller memory both wait for the one disk, which two workers do not make faster.
     figure = "pcsrj2_over_cachejoin"
-    ratios.note(figure if bench.cell.share > _LITTLE else _OTHERWISE[figure], over)
+    ratios.note(figure if bench.cell.share > _LITTLE else _OTHERWISE[figure], both / one)
 
 
 def shown(factors: Factors) -> dict[str, str]:

@@ -25,7 +25,7 @@ from dovetail.errors import ConfigError
 from dovetail.join.index import Index
 from dovetail.join.lookup import Lookup
 from dovetail.join.pending import UNBOUNDED
-from dovetail.join.policies import Inequality, Lru, NoCache, Threshold
+from dovetail.join.policies import AutoCache, Inequality, Lru, NoCache, Threshold
 from dovetail.join.scan import Scan
 
 if TYPE_CHECKING:
@@ -134,4 +134,6 @@ def algorithm_named(name: str) -> Algorithm:
 def policy_named(name: str, parameters: Parameters | None = None) -> Policy:
     """The cache policy of an algorithm; that of `auto` holds whatever it runs."""
     given = parameters or Parameters()
-    return _inequality(given) if name == AUTO else algorithm_named(name).policy(given)
+    if name == AUTO:
+        return AutoCache(given.switching_factor)
+    return algorithm_named(name).policy(given)

@@ -38,10 +38,12 @@ from dovetail.join.pending import UNBOUNDED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.cost.workload import Workload
     from dovetail.join.engine import Figures, Offered
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Answers, Events, Read, Request
+    from dovetail.join.pending import Left
     from dovetail.join.phase import Relation
     from dovetail.join.policies import CachePolicy
 
@@ -127,6 +129,8 @@ class _Lesson:
 
 
 def _candidates(relation: Relation, *, alone: bool) -> tuple[str, ...]:
+    if not relation.by_page:
+        return BY_LOOKUPS
     if alone:
         return BY_KEY_ALONE if relation.by_key else SCANNING_ALONE
     return BY_KEY if relation.by_key else SCANNING
@@ -244,8 +248,14 @@ class Auto:
         self._judge()
         return answers
 
+    def awaited(self, keys: JoinKeys) -> Flags:
+        return self.engine.awaited(keys)
+
     def warm(self, entries: Entries) -> None:
         self.engine.warm(entries)
+
+    def dismiss(self) -> Left:
+        return self.engine.dismiss()
 
     def renew(self, relation: Relation) -> None:
         self._relation = relation
@@ -370,9 +380,10 @@ class Auto:
         So a disk that is busy for a while does not make an algorithm look worse than another
         that was tried when it was not.
         """
-        change = seen / self._corrections.get(current, seen)
-        for name in self._alike(current):
-            self._corrections[name] *= change
+        before = self._corrections.get(current, 0.0)
+        if before > 0 and seen > 0:  # a trial may have answered nothing
+            for name in self._alike(current):
+                self._corrections[name] *= seen / before
         self._corrections[current] = seen
 
     def _alike(self, name: str) -> list[str]:

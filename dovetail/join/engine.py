@@ -22,16 +22,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dovetail.errors import ConfigError, MasterDataError
+from dovetail.errors import ConfigError, TooManyRowsError
+from dovetail.join import matching
 from dovetail.join.algorithms import Parameters, algorithm_named
-from dovetail.join.exchange import NO_ANSWERS, Answers, Partition
+from dovetail.join.columns import Column
+from dovetail.join.entry import MasterRows
+from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Partition
 from dovetail.join.held import Held
 from dovetail.join.pending import UNBOUNDED
 
 if TYPE_CHECKING:
+    from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Events, Read, Request
-    from dovetail.join.pending import Admission, Admitted
+    from dovetail.join.pending import Admission, Admitted, Left
     from dovetail.join.phase import Relation
     from dovetail.join.policies import CachePolicy
 
@@ -120,6 +124,10 @@ class Engine:
         ids = events.ids[admitted.hits]
         return Offered(admitted.events, Answers(data, ids, entries, starts))
 
+    def awaited(self, keys: JoinKeys) -> Flags:
+        """Which of these keys have pending events."""
+        return self.held.pending.awaited(keys)
+
     def wants(self) -> Request | None:
         """What to read next; the same again until it is fed."""
         if self._request is None:
@@ -143,6 +151,17 @@ class Engine:
         self.figures.answered += len(left.ids)
         starts = settled.entries.bounds[left.ranks]
         return Answers(left.events, left.ids, settled.entries.data, starts)
+
+    def dismiss(self) -> Left:
+        """Let the key that waits longest go without an answer: `feed` raised TooManyRowsError.
+
+        All others start over; what was read is to be read again.
+        """
+        self._request = None
+        self.phase.begin(self.held)
+        nothing = MasterRows(NO_KEYS, Column.of([]))
+        oldest, _ = matching.complete(self.held.pool, nothing, self.held.pending.oldest(1))
+        return self.held.pending.remove(oldest)
 
     def warm(self, entries: Entries) -> None:
         """Cache entries ahead of their events, if the algorithm caches: a plan, or a restart.
@@ -207,7 +226,7 @@ class Engine:
     def _require_fit(self, read: Read) -> None:
         if read.nbytes > self.disk_buffer:
             what = "partition" if isinstance(self._request, Partition) else "read"
-            raise MasterDataError(
+            raise TooManyRowsError(
                 f"a {what} of {read.nbytes} bytes does not fit into the disk buffer of "
                 f"{self.disk_buffer}: read less at a time, or give the join more memory"
             )

@@ -119,6 +119,11 @@ class Entries:
         return cls(messages.data, messages.bounds)
 
 
+def entries_at(data: Bytes, starts: Ints) -> Column:
+    """Copy the entries that start at these places: one for each, however many are the same."""
+    return Column.of_spans(data, starts, _ends(data, starts))
+
+
 def distinct(keys: JoinKeys) -> tuple[Ints, Ints]:
     """Return the positions of each key's first appearance, and each key's rank in them."""
     return _distinct(keys.values, keys.texts.data, keys.texts.bounds)
@@ -133,6 +138,14 @@ def _require_sizes(keys: JoinKeys, counts: Ints, sizes: Ints) -> None:
             f"{LARGEST} are the most that can be joined at once: take fewer columns, or remove "
             f"rows of that key"
         )
+
+
+@njit(cache=True, nogil=True)
+def _ends(data: Bytes, starts: Ints) -> Ints:
+    ends = np.empty(len(starts), np.int64)
+    for i in range(len(starts)):
+        ends[i] = starts[i] + load_int32(data, starts[i] + SIZE)
+    return ends
 
 
 @njit(cache=True, nogil=True)

@@ -76,7 +76,7 @@ from dovetail.join.records import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.columns import Bytes, Flags, Ints
     from dovetail.join.exchange import Events
 
 # An event's first block, in words of four bytes but for its id, of eight.
@@ -180,6 +180,10 @@ class Pending:
     def keys_of(self, records: Ints) -> JoinKeys:
         values, data, bounds = _keys_of(self._pool, records)
         return JoinKeys(values, Column(data, bounds))
+
+    def awaited(self, keys: JoinKeys) -> Flags:
+        """Which of these keys have events that wait."""
+        return _awaited(self._pool, keys.values, keys.texts.data, keys.texts.bounds)
 
     def restart(self, start: int) -> None:
         """Forget what all keys have collected: `start` is the first page that they see."""
@@ -308,6 +312,15 @@ def _keys_of(pool: Pool, records: Ints) -> tuple[Ints, Bytes, Ints]:
         text = field(pool, records[i], TEXT)
         read(pool, text, LINK, data, bounds[i], bounds[i + 1] - bounds[i])
     return values, data, bounds
+
+
+@njit(cache=True, nogil=True)
+def _awaited(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> Flags:
+    awaited = np.zeros(len(values), np.bool_)
+    for i in range(len(values)):
+        key = seek(pool, values[i], texts, bounds[i], bounds[i + 1])
+        awaited[i] = key != NONE and state_of(pool, key) == PENDING
+    return awaited
 
 
 @inner

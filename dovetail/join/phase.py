@@ -35,6 +35,8 @@ class Relation:
     """R_t; 0 = unknown."""
     by_key: bool = True
     """Whether partitions and single keys can be asked for, not pages alone."""
+    by_page: bool = True
+    """Whether pages can be asked for, not keys alone: a view has none."""
 
 
 @dataclass(frozen=True, slots=True)

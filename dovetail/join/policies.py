@@ -267,3 +267,14 @@ class Inequality(_Bounded):
                 enough,
             )
         self._reviewed = max(cycle, self._reviewed)
+
+
+class AutoCache(Inequality):
+    """The cache of `auto` where it is a process of its own.
+
+    The inequality asks for the least memory at a given rate. Here the memory is given and the
+    rate is wanted: any key that was looked up again may fill it, and who pays least makes room.
+    """
+
+    def abroad(self, memory: int) -> Worth:
+        return LookedUpAgain(memory)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dovetail.errors import ConfigError, MasterDataError
+from dovetail.errors import ConfigError, TooManyRowsError
 from dovetail.join import collecting, matching
 from dovetail.join.exchange import Pages
 from dovetail.join.pending import UNBOUNDED, Admission
@@ -156,17 +156,24 @@ class Scan:
             self._average(collected - held.collected_blocks, len(done))
             if at == len(matches[0]):
                 return Settled.together(settled)
-            self._make_room(held)
+            if not len(held.cached):
+                return self._all_over(held, Settled.together(settled), read)
+            held.cached.shrink(0)
 
     def _average(self, blocks: int, keys: int) -> None:
         if keys:
             self._rows_a_key += _MEMORY * (blocks / keys - self._rows_a_key)
 
-    def _make_room(self, held: Held) -> None:
-        if not len(held.cached):
-            name = held.pending.keys_of(held.pending.oldest(1))
-            raise MasterDataError(
-                f"the master rows of join key {name.texts[0].decode() or name.values[0]!r} do "
-                f"not fit into the memory of the join: give it more, or take fewer columns"
-            )
-        held.cached.shrink(0)
+    def _all_over(self, held: Held, done: Settled, read: Read) -> Settled:
+        """The oldest key's rows do not fit: say so, or first answer those that are done.
+
+        Whoever is left then starts over; what they had collected of this read would be halved.
+        """
+        if len(done.keys):
+            held.pending.restart(self._seen + read.covers)
+            return done
+        name = held.pending.keys_of(held.pending.oldest(1))
+        raise TooManyRowsError(
+            f"the master rows of join key {name.texts[0].decode() or name.values[0]!r} do not fit "
+            f"into the memory of the join: give it more, or take fewer columns"
+        )

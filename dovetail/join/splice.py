@@ -58,6 +58,15 @@ def splice(kind: JoinKind, events: Column, entries: Bytes, starts: Ints, no_row:
 
 
 @njit(cache=True, nogil=True)
+def rowless(entries: Bytes, starts: Ints) -> int:
+    """How many of these entries have no row."""
+    count = 0
+    for start in starts:
+        count += load_int32(entries, start + ROWS) == 0
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _outputs(kind: int, rows: int) -> int:
     """Return how many outputs an event with so many rows has: the table in kinds.py."""
     if kind == _INNER:

@@ -6,6 +6,7 @@
 | lru        | everybody                              | who was looked up again lately        |
 | threshold  | everybody: the cache half has its say  | for whom two events or more waited    |
 | inequality | whose entry takes less than its events | the same                              |
+| auto       | as the algorithm that it runs          | who was looked up again lately        |
 
 On the way to another process a key costs a message, so who was seen once stays at home.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dovetail.join.cached import smaller
-from dovetail.join.sketch import FrequencySketch
+from dovetail.join.seen import SeenLately
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints
@@ -68,19 +69,18 @@ class AwaitedByMany:
 
 
 class LookedUpAgain:
-    """For whom so many events waited lately, at the same time or not."""
+    """For whom two events or more waited lately, at the same time or not."""
 
-    def __init__(self, memory: int, events: int = AGAIN) -> None:
-        self._sketch = FrequencySketch(memory)
-        self._events = events
+    def __init__(self, memory: int) -> None:
+        self._seen = SeenLately(memory)
 
     @property
     def allocated(self) -> int:
-        return self._sketch.allocated
+        return self._seen.allocated
 
     def choose(self, left: Left, entries: Entries) -> Ints:
-        reached = self._sketch.reached(entries.keys().values, left.counts, self._events)
-        return np.flatnonzero(reached)
+        seen = self._seen.see(entries.keys().values)
+        return np.flatnonzero(seen | (left.counts >= AGAIN))
 
 
 class Smaller:

@@ -124,16 +124,16 @@ class PipelineRelation:
             self._lose()
 
     def read(self, request: Request, most: int) -> Read:
-        if isinstance(request, Pages):
-            try:
+        try:
+            if isinstance(request, Pages):
                 return self._pages(request, most)
-            except BaseException:
-                self._lose()
-                raise
-        self.rest()
-        if isinstance(request, Partition):
-            return self._partition(request, most)
-        return self._reader.rows_of(request.keys, most)
+            self.rest()
+            if isinstance(request, Partition):
+                return self._partition(request, most)
+            return self._reader.rows_of(request.keys, most)
+        except BaseException:
+            self._lose()
+            raise
 
     def close(self) -> None:
         self._ahead.close()
@@ -162,6 +162,7 @@ class PipelineRelation:
             self._reader.page_bytes,
             unique=self._key.unique or not self._pipeline.join.takes_columns,
             by_key=bool(self._key.ordered),
+            by_page=self._has_pages,
         )
         return self._facts
 

@@ -24,9 +24,11 @@ from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.size import KIB, MIB, format_size, parse_size
 from dovetail.stream.events import paths
 
-LEAST_MEMORY = 16 * MIB
+LEAST_MEMORY = 4 * MIB
 LEAST_BEHIND_S = 1.0
 LEAST_REFRESH_S = 1.0
+FARTHEST = 1_000_000
+"""Events that an output may be from its place: more is hardly an order."""
 NEVER = "never"
 BACKPRESSURE = "backpressure"
 MOST_KEY_PARTS = 8
@@ -262,6 +264,31 @@ def _overload(value: object) -> object:
     return value
 
 
+def _order(value: object) -> object:
+    """Take a word, or a mapping of within to a number."""
+    if isinstance(value, Order):
+        return value
+    if isinstance(value, str) and value in _ORDERS:
+        return _ORDERS[value]
+    if isinstance(value, dict) and value.keys() == {"within"}:
+        return Order(within=_places(value["within"]))
+    if value is None:
+        raise PydanticKnownError("string_type")
+    words = ", ".join(_ORDERS)
+    shown = f"'{value}'" if isinstance(value, str) else "this"
+    raise ValueError(f"{shown} is no order; write one of {words}, or {{within: 1000}}")
+
+
+def _places(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("within needs a whole number of events; e.g. {within: 1000}")  # noqa: TRY004 - told as it is
+    if value == 0:
+        raise ValueError("within 0 events is the source's order; write order: source")
+    if not 0 < value <= FARTHEST:
+        raise ValueError(f"within {value} events is out of range; write 1 to {FARTHEST}")
+    return value
+
+
 def _some_fields(fields: dict[str, Field]) -> dict[str, Field]:
     if not fields:
         raise ValueError("an event has at least the field of its key; e.g. product_id: int")
@@ -376,6 +403,31 @@ class Sink(_Section):
     topic: Annotated[Topic, pydantic.Field(examples=["sales.enriched"])]
 
 
+class Order(_Section):
+    """What the output keeps of the order in which a slot's events came."""
+
+    by_key: bool = False
+    """Whether the outputs of one join key are in order among themselves."""
+    within: int | None = None
+    """How many events an output may be from where its event stood; 0 is the very order."""
+
+    @property
+    def kept(self) -> bool:
+        return self.by_key or self.within is not None
+
+    @pydantic.model_serializer
+    def as_written(self) -> str | dict[str, int]:
+        return {"within": self.within} if self.within else str(self)
+
+    def __str__(self) -> str:
+        return next(
+            (word for word, order in _ORDERS.items() if order == self), f"within {self.within}"
+        )
+
+
+_ORDERS = {"none": Order(), "key": Order(by_key=True), "source": Order(within=0)}
+
+
 class Overload(_Section):
     """What the pipeline sheds when events would wait too long."""
 
@@ -422,6 +474,7 @@ class Draft(_Section):
     """Bytes on each node, for everything that the join holds."""
     nodes: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[2])] = 1
     slots: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[8])] = 8
+    order: Annotated[Order, BeforeValidator(_order), pydantic.Field(examples=["source"])] = Order()
     overload: Annotated[
         Overload | None,
         BeforeValidator(_overload),

@@ -18,6 +18,7 @@ def summary(pipeline: Pipeline) -> str:
         "key": f"{', '.join(pipeline.key)} ({pipeline.key_type})",
         "master": _master(pipeline),
         "join": f"{pipeline.join} by {pipeline.algorithm}",
+        "order": _order(pipeline),
         "memory": _memory(pipeline),
         "overload": _overload(pipeline),
         "sink": pipeline.sink.topic,
@@ -44,6 +45,18 @@ def _master(pipeline: Pipeline) -> str:
         for column, name in master.columns.items()
     )
     return f"{by}: adds {', '.join(added)}" if master.columns else f"{by}: adds nothing"
+
+
+def _order(pipeline: Pipeline) -> str:
+    order = pipeline.order
+    if order.within:
+        return f"{order} events of where an event stood in its slot"
+    told = {
+        "none": "outputs leave when they are ready",
+        "key": "the outputs of a key leave as its events came",
+        "source": "a slot's outputs leave as its events came",
+    }
+    return f"{order}: {told[str(order)]}"
 
 
 def _overload(pipeline: Pipeline) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 from confluent_kafka import KafkaException, Producer
@@ -23,6 +23,16 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 
 
+class Look(NamedTuple):
+    """How a service is at this moment."""
+
+    not_ready: str
+    """Why it is not ready; empty when it is."""
+    alarm: str
+    """What somebody should look at although it is ready; empty if nothing is."""
+    figures: dict[str, float]
+
+
 class Heart:
     """Sends heartbeats from a thread of its own until it is stopped."""
 
@@ -31,7 +41,7 @@ class Heart:
         settings: Settings,
         pipeline: str,
         service: str,
-        look: Callable[[], tuple[str, dict[str, float]]],
+        look: Callable[[], Look],
     ) -> None:
         self._settings = settings
         self._pipeline = pipeline
@@ -55,11 +65,12 @@ class Heart:
         self._producer.flush(2)
 
     def _beat(self) -> None:
-        reason, figures = self._look()
+        seen = self._look()
+        figures = dict(seen.figures)
         cpu = self._process.cpu_times()
         figures["resident_bytes"] = self._process.memory_info().rss
         figures["cpu_seconds"] = cpu.user + cpu.system
-        state = Heartbeat.STATE_STARTING if reason else Heartbeat.STATE_READY
+        state = Heartbeat.STATE_STARTING if seen.not_ready else Heartbeat.STATE_READY
         beat = Heartbeat(
             pipeline=self._pipeline,
             service=self._service,
@@ -69,7 +80,7 @@ class Heart:
             pid=os.getpid(),
             url=f"http://{self._settings.host}:{self._settings.port}",
             figures=figures,
-            reason=reason,
+            reason=seen.not_ready or seen.alarm,
         )
         try:
             self._producer.produce(STATS_TOPIC, beat.SerializeToString())

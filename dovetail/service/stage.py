@@ -1,7 +1,8 @@
 """A stage as a process: the loop in a thread, FastAPI in front of it.
 
 /health   200 while the loop lives
-/ready    200 when it has partitions and everything it needs; else 503 and why
+/ready    200 when it has partitions and everything it needs; else 503 and why. An alarm is told
+          beside it: what somebody should look at although events are answered
 /metrics  Prometheus
 
 and whatever the stage offers beside them: an annex.
@@ -26,7 +27,7 @@ from dovetail.errors import ConfigError, DovetailError, MasterDataError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.allocator import keep_freed_memory
-from dovetail.service.heartbeat import Heart
+from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
 from dovetail.settings import Settings
 from dovetail.stream.loop import Loop
@@ -174,7 +175,8 @@ class StageService:
             if reason:
                 response.status_code = 503
                 return {"state": "not ready", "reason": reason}
-            return {"state": "ready"}
+            alarm = self._handler.alarm()
+            return {"state": "ready", "alarm": alarm} if alarm else {"state": "ready"}
 
         @app.get("/metrics")
         def metrics() -> Response:
@@ -202,8 +204,9 @@ class StageService:
         return next(filter(None, reasons), "")
 
     def _figures(self) -> dict[str, float]:
-        return {"lag": self._loop.lag, **self._handler.figures()}
+        alarm = float(bool(self._handler.alarm()))
+        return {"lag": self._loop.lag, "alarm": alarm, **self._handler.figures()}
 
-    def _look(self) -> tuple[str, dict[str, float]]:
+    def _look(self) -> Look:
         counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
-        return self._reason(), {**counts, **self._figures()}
+        return Look(self._reason(), self._handler.alarm(), {**counts, **self._figures()})

@@ -7,18 +7,25 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dovetail.join.splice import null_row, splice
+import numpy as np
+
+from dovetail.join.columns import Column
+from dovetail.join.kinds import JoinKind
+from dovetail.join.splice import null_row, rowless, splice
 from dovetail.stream import ledger as outcome
+from dovetail.stream.match_rate import MatchRate
 from dovetail.stream.provenance import ORIGIN, REASON, VIA, origins
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Bytes, Column, Ints, SmallInts
+    from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
+    from dovetail.join.splice import Spliced
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topology
 
+_VIAS = Column.of([b"disk", b"cache"])
 NO_MASTER_ROW = b"no-master-row"
 HAS_MASTER_ROW = b"has-master-row"
 
@@ -60,6 +67,7 @@ class Answers:
         ]
         self._no_row = null_row(names)
         self._no_output = NO_MASTER_ROW if pipeline.join != "anti" else HAS_MASTER_ROW
+        self.matches = MatchRate(pipeline.master.table)
 
     def send(
         self,
@@ -69,18 +77,23 @@ class Answers:
         batch: Sourced,
         entries: Bytes,
         starts: Ints,
+        cached: Flags | None = None,
     ) -> None:
-        """Answer every event of a slot's batch from the entry that starts at `starts[i]`."""
+        """Answer every event of a slot's batch from the entry that starts at `starts[i]`.
+
+        `cached` says which entries are the cache's where that is another phase's.
+        """
         joined = splice(self._kind, batch.events, entries, starts, self._no_row)
         identity = origins(self._topology.source.name, batch.partitions, batch.offsets)
         if len(joined.outputs):
             of_output = identity.take(joined.events)
+            via = self._via if cached is None else _vias(cached[joined.events])
             producer.send_many(
                 self._topology.enriched.name,
                 slot,
                 joined.outputs.data,
                 joined.outputs.bounds,
-                headers=((ORIGIN, (of_output.data, of_output.bounds)), (VIA, self._via)),
+                headers=((ORIGIN, (of_output.data, of_output.bounds)), (VIA, via)),
             )
             self._latency.observe(time.time_ns() // 1_000_000 - batch.timestamps[joined.events])
         if len(joined.unmatched):
@@ -96,3 +109,16 @@ class Answers:
         ledger.add(slot, outcome.ENRICHED, len(batch.events) - len(joined.unmatched))
         ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
         ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))
+        self.matches.see(len(starts), self._matched(joined, entries, starts))
+
+    def _matched(self, joined: Spliced, entries: Bytes, starts: Ints) -> int:
+        """How many of the events had a master row."""
+        if self._kind is JoinKind.LEFT:
+            return len(starts) - rowless(entries, starts)
+        without_output = len(joined.unmatched)
+        return without_output if self._kind is JoinKind.ANTI else len(starts) - without_output
+
+
+def _vias(cached: Flags) -> tuple[Bytes, Ints]:
+    vias = _VIAS.take(cached.astype(np.int64))
+    return vias.data, vias.bounds

@@ -9,6 +9,8 @@ The Arrow record batch inside the envelope (proto/…/batch.proto) has these col
     offset     int64         }
     timestamp  int64         the source record's, in ms
     event_time int64         when it happened, in ms; left out where the pipeline names no field
+    entry      large_binary  what the cache has for the key (join/entry.py), empty where it has
+                             nothing; only on `missed`, of a pipeline that keeps an order
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ class EventBatch:
     timestamps: Ints
     event_times: Ints | None = None
     """When the events happened, by their own account; None where no field says so."""
+    entries: Column | None = None
+    """For each event what the cache answers it with, empty where it cannot; None where it can
+    answer none, or has answered by itself."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -54,6 +59,8 @@ class EventBatch:
         fixed = self.keys.values.nbytes + self.offsets.nbytes + self.timestamps.nbytes
         if self.event_times is not None:
             fixed += self.event_times.nbytes
+        if self.entries is not None:
+            fixed += self.entries.nbytes
         return fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
 
     def take(self, indices: Ints) -> EventBatch:
@@ -64,6 +71,7 @@ class EventBatch:
             self.offsets[indices],
             self.timestamps[indices],
             None if self.event_times is None else self.event_times[indices],
+            None if self.entries is None else self.entries.take(indices),
         )
 
     def slice(self, first: int, end: int) -> EventBatch:
@@ -74,14 +82,21 @@ class EventBatch:
             self.offsets[first:end],
             self.timestamps[first:end],
             None if self.event_times is None else self.event_times[first:end],
+            None if self.entries is None else self.entries.slice(first, end),
         )
 
     def pieces(self, most_bytes: int) -> Iterator[EventBatch]:
-        """Cut into batches whose events take about so many bytes each, at least one event."""
+        """Cut into batches that take about so many bytes each, at least one event.
+
+        Of an event its own bytes count, and its entry's.
+        """
+        bounds = self.events.bounds
+        if self.entries is not None:
+            bounds = bounds + self.entries.bounds
         first = 0
         while first < len(self):
-            limit = self.events.bounds[first] + most_bytes
-            end = int(np.searchsorted(self.events.bounds, limit, side="right")) - 1
+            limit = bounds[first] + most_bytes
+            end = int(np.searchsorted(bounds, limit, side="right")) - 1
             end = min(max(end, first + 1), first + PIECE_EVENTS, len(self))
             yield self if (first, end) == (0, len(self)) else self.slice(first, end)
             first = end
@@ -98,6 +113,7 @@ class EventBatch:
             np.concatenate([batch.offsets for batch in batches]),
             np.concatenate([batch.timestamps for batch in batches]),
             _event_times(batches),
+            _entries(batches),
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
@@ -112,6 +128,8 @@ class EventBatch:
             columns["text"] = _to_arrow(self.keys.texts)
         if self.event_times is not None:
             columns["event_time"] = pa.array(self.event_times)
+        if self.entries is not None:
+            columns["entry"] = _to_arrow(self.entries)
         record_batch = pa.record_batch(columns)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, record_batch.schema) as writer:
@@ -139,6 +157,7 @@ class EventBatch:
             columns.column("event_time").to_numpy().copy()
             if "event_time" in columns.schema.names
             else None,
+            _from_arrow(columns.column("entry")) if "entry" in columns.schema.names else None,
         )
 
 
@@ -147,8 +166,16 @@ def _event_times(batches: Sequence[EventBatch]) -> Ints | None:
     if all(batch.event_times is None for batch in batches):
         return None
     return np.concatenate(
+        [batch.timestamps if batch.event_times is None else batch.event_times for batch in batches]
+    )
+
+
+def _entries(batches: Sequence[EventBatch]) -> Column | None:
+    if all(batch.entries is None for batch in batches):
+        return None
+    return Column.concatenate(
         [
-            batch.timestamps if batch.event_times is None else batch.event_times
+            Column.empty_values(len(batch)) if batch.entries is None else batch.entries
             for batch in batches
         ]
     )

@@ -9,9 +9,10 @@ A step, all of it one Kafka transaction:
     5. commit: output, offsets and counts become visible together, or never
 
 A handler may hold records beyond their step (the disk phase does): it says which offsets can be
-committed, steps go on without new records while it has work, and its partitions are paused while
-it has no room. What it holds is never more than what can be read again: it is dropped with an
-undone step, and when partitions move to another node.
+committed, steps go on without new records while it has work, and nothing is consumed while it has
+no room. What it holds is never more than what can be read again: it is dropped with an undone step,
+and when partitions move to another node. One that takes little at a time, for want of memory, takes
+several times in a step.
 
 A step that fails is aborted and read again. What failed decides how:
 
@@ -48,7 +49,12 @@ log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
 _IDLE_S = 0.1
+_A_LOT = 4 << 20
+"""Bytes in one step: some hundred thousand events a second."""
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+_LASTING_S = 1.0
+"""A handler that has no room for so long has its partitions paused. Not before: what is fetched
+ahead would be dropped, and fetched again."""
 
 
 class Handler(ABC):
@@ -85,6 +91,11 @@ class Handler(ABC):
         """Whether no more records can be taken now."""
         return False
 
+    @property
+    def hungry(self) -> bool:
+        """Whether it would take more records in the same step."""
+        return False
+
     def offsets(self, positions: dict[int, int], touched: set[int]) -> dict[int, int]:
         """What to commit, by partition: here all that was read of those with new records."""
         return {partition: positions[partition] for partition in touched}
@@ -94,6 +105,10 @@ class Handler(ABC):
 
     def waiting_for(self) -> str:
         """Why it is not ready, beyond the loop's own reasons; empty when it is."""
+        return ""
+
+    def alarm(self) -> str:
+        """What somebody should look at although it works; empty if nothing is."""
         return ""
 
     def figures(self) -> dict[str, float]:
@@ -111,6 +126,12 @@ class Step:
     max_records: int
     max_bytes: int
     linger_s: float
+    """While little comes. A transaction costs the broker the same whatever it carries, so steps
+    grow longer with what the last one took, up to three times."""
+
+    def pause(self, taken: int) -> float:
+        """From the start of a step that took so many bytes to that of the next."""
+        return self.linger_s * (1 + 2 * min(1.0, taken / _A_LOT))
 
 
 class Loop:
@@ -133,10 +154,13 @@ class Loop:
         self._ledger = Ledger()
         self._opened: set[int] = set()
         self._paused: set[int] = set()
+        self._full_since: float | None = None
         self._read_again = False
+        self._moved = False
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
+        self._taken = 0
         self._in_step = False
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
@@ -165,7 +189,10 @@ class Loop:
                     "enable.auto.commit": False,
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": 10_000,
-                    "fetch.wait.max.ms": 50,
+                    # What comes ends the wait; it is only how often the broker is asked in vain.
+                    "fetch.wait.max.ms": 100,
+                    # After a full queue; a whole second, otherwise, with nothing to work on.
+                    "fetch.queue.backoff.ms": 20,
                     "fetch.message.max.bytes": 4 << 20,
                     "fetch.max.bytes": max(4 << 20, self._size.max_bytes),
                     "queued.max.messages.kbytes": self._size.max_bytes >> 10,
@@ -191,11 +218,8 @@ class Loop:
             busy = self._handler.busy
             if not busy:
                 self._linger()
-            self._pause_or_resume()
             # Step 1
-            records = self._consumer.consume(
-                self._size.max_records, 0.0 if busy else _IDLE_S, self._size.max_bytes
-            )
+            records = self._arrived(0.0 if busy else _IDLE_S)
             if self._read_again:
                 self._read_from_committed()
                 return
@@ -217,9 +241,27 @@ class Loop:
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands."""
-        rest = self._step_started + self._size.linger_s - time.monotonic()
+        rest = self._step_started + self._size.pause(self._taken) - time.monotonic()
         if rest > 0:
             self._stopping.wait(rest)
+
+    def _arrived(self, timeout_s: float) -> Records:
+        """What has come, at most a batch; nothing while the handler has no room."""
+        now = time.monotonic()
+        if not self._handler.full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        lasting = self._full_since is not None and now - self._full_since > _LASTING_S
+        self._pause_or_resume(pause=lasting)
+        if self._full_since is None or lasting:
+            return self._consume(timeout_s)
+        if timeout_s:
+            self._stopping.wait(timeout_s)
+        return Records.none()
+
+    def _consume(self, timeout_s: float) -> Records:
+        return self._consumer.consume(self._size.max_records, timeout_s, self._size.max_bytes)
 
     def _step(self, records: Records) -> None:
         started = self._step_started = time.monotonic()
@@ -227,9 +269,8 @@ class Loop:
         self._in_step = True
         self._producer.begin()
         # Step 3
-        self._handler.handle(records, self._producer, self._ledger)
+        touched = self._work(records)
         # Step 4
-        touched = set(records.partitions.tolist())
         offsets = self._handler.offsets(self._consumer.positions(), touched)
         if offsets:
             self._producer.send_offsets(
@@ -246,6 +287,27 @@ class Loop:
         counts = self._ledger.commit()
         self.counts.update(counts)
         self._committed(counts, time.monotonic() - started)
+
+    def _work(self, records: Records) -> set[int]:
+        """Let the handler work on these records, and on more while it is hungry and time is left.
+
+        Gives the partitions that they came from.
+        """
+        self._taken = 0
+        self._moved = False
+        touched: set[int] = set()
+        while True:
+            self._taken += len(records.data)
+            touched.update(records.partitions.tolist())
+            self._handler.handle(records, self._producer, self._ledger)
+            taken_for = time.monotonic() - self._step_started
+            if not self._handler.hungry or taken_for > self._size.pause(self._taken):
+                return touched
+            records = self._consume(0.0)
+            if self._moved:
+                raise Unavailable("partitions moved in the middle of a step")
+            if not len(records):
+                return touched
 
     def _recover(self, error: Unavailable) -> None:
         """Undo the step under way, so that its records are read again."""
@@ -269,15 +331,17 @@ class Loop:
         self._handler.drop()
         self._opened.clear()
 
-    def _pause_or_resume(self) -> None:
-        """Fetch nothing while the handler has no room."""
+    def _pause_or_resume(self, *, pause: bool) -> None:
+        """Fetch nothing while the handler has no room for long."""
+        if not pause and not self._paused:
+            return
         held = set(self._consumer.assignment())
-        wanted = held if self._handler.full else set()
+        wanted = held if pause else set()
         self._paused &= held
-        if pause := wanted - self._paused:
-            self._consumer.pause(pause)
-        if resume := self._paused - wanted:
-            self._consumer.resume(resume)
+        if stop := wanted - self._paused:
+            self._consumer.pause(stop)
+        if go_on := self._paused - wanted:
+            self._consumer.resume(go_on)
         self._paused = wanted
 
     def _abort(self) -> None:
@@ -299,7 +363,8 @@ class Loop:
                     # The broker is busy finishing the last transaction for some ms after
                     # its commit; librdkafka asks again after this pause.
                     "retry.backoff.ms": 5,
-                    "linger.ms": 5,
+                    # A commit does not wait for it: the end of a step sends what is left.
+                    "linger.ms": 20,
                     "message.max.bytes": LARGEST_MESSAGE_BYTES,
                     "batch.size": 1 << 20,
                     "queue.buffering.max.messages": 500_000,
@@ -312,10 +377,12 @@ class Loop:
 
     def _assign(self, partitions: list[int]) -> None:
         log.info("partitions assigned", extra={"partitions": partitions})
+        self._moved = True
         self._handler.assign(partitions)
 
     def _revoke(self, partitions: list[int]) -> None:
         log.info("partitions revoked", extra={"partitions": partitions})
+        self._moved = True
         for partition in partitions:
             self._ledger.close(partition)
         self._opened.difference_update(partitions)

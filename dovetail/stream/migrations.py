@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 20_000
 _LOADING_S = 0.05
+_A_TURN_S = 1.0
 _WATERMARKS_S = 5.0
 _LARGEST_ENTRY = LARGEST_MESSAGE_BYTES - (1 << 10)
 """The rest is for the message around it: its key and Kafka's own framing."""
@@ -92,7 +93,8 @@ class MigrationReader:
                     "auto.offset.reset": "earliest",
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 50,
+                    "fetch.wait.max.ms": 200,
+                    "fetch.queue.backoff.ms": 20,
                 }
             )
         )
@@ -114,7 +116,11 @@ class MigrationReader:
         self._consumer.incremental_unassign([TopicPartition(self._topic, slot) for slot in slots])
 
     def changes(self) -> Iterator[Change]:
-        """Give what has arrived since the last call; while a slot is loading, all there is."""
+        """Give what has arrived since the last call; while a slot is loading, a second's worth.
+
+        So what it waits for is told anew each second, and events go on meanwhile.
+        """
+        until = time.monotonic() + _A_TURN_S
         while messages := self._consumer.consume(
             _MOST_AT_ONCE, _LOADING_S if self._loading else 0.0
         ):
@@ -125,7 +131,7 @@ class MigrationReader:
             for message in messages:
                 if message.error() is not None:
                     self._note(message)
-            if not self._loading:
+            if not self._loading or time.monotonic() > until:
                 return
 
     def waiting_for(self) -> str:

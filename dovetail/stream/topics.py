@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dovetail.topology import Topic
 
 _TIMEOUT_S = 30
+_LEADERS_S = 5
 _SETTLING = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -25,6 +26,7 @@ _SETTLING = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,  # noqa: SLF001 - its public name; no leader is known to the client
     }
 )
 """For a moment after a topic is created or a broker started, its leader is not known to all."""
@@ -81,12 +83,12 @@ def _offsets(admin: AdminClient, topic: Topic, wanted: OffsetSpec) -> list[int]:
 def _ask_for_leaders(admin: AdminClient, topic: Topic) -> None:
     """Make the client forget the leaders it knows from before a broker's restart.
 
-    It asks for offsets by what it remembers, is told that this is out of date, and would
-    remember it all the same for five minutes (librdkafka 2.16).
+    It asks for offsets by what it remembers, is told that this is out of date, and remembers
+    it all the same for five minutes (librdkafka 2.16).
     """
     # A broker that does not answer now is found out by the next try.
     with contextlib.suppress(KafkaException):
-        admin.list_topics(topic.name, timeout=_TIMEOUT_S)
+        admin.list_topics(topic.name, timeout=_LEADERS_S)
 
 
 def _create(admin: AdminClient, topics: list[Topic], replication: int) -> None:

@@ -117,6 +117,11 @@ class Window:
             )
         return found
 
+    def waiting(self) -> Ints:
+        """The numbers of the events that are not answered, the oldest first."""
+        numbers = np.arange(self._first, self._next)
+        return numbers[~self._done[numbers % self.capacity]]
+
     def advance(self) -> None:
         """Let go of the batches at each slot's start that are done."""
         oldest = self._next

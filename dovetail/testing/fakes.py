@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.errors import Unavailable
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
-from dovetail.join.exchange import Pages
+from dovetail.join.exchange import Keys, Pages
 from dovetail.join.keys import hash_text_many
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.rdkafka import Records
@@ -66,7 +66,7 @@ class InMemoryMaster:
     def facts(self) -> Relation:
         return self._relation.facts
 
-    def read(self, request: Request, _most: int) -> Read:
+    def read(self, request: Request, most: int) -> Read:
         self.requests.append(request)
         if self.outage:
             raise Unavailable(self.outage)
@@ -75,7 +75,11 @@ class InMemoryMaster:
             assert request.of == self.facts.pages, "renew() gave other facts"
         else:
             self.resting = True
-        return self._relation.read(request)
+        read = self._relation.read(request)
+        while read.nbytes > most and read.covers > 1:
+            request = _first_half(request)
+            read = self._relation.read(request)
+        return read
 
     def keep(self, slots: frozenset[int] | None) -> None:
         self.slots = slots
@@ -93,6 +97,13 @@ class InMemoryMaster:
 
     def close(self) -> None:
         self.closed = True
+
+
+def _first_half(request: Request) -> Request:
+    if isinstance(request, Keys):
+        return Keys(request.keys.slice(0, len(request.keys) // 2))
+    assert isinstance(request, Pages)
+    return Pages(request.first, request.count // 2, request.of)
 
 
 @dataclass(frozen=True, slots=True)

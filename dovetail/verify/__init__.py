@@ -4,7 +4,7 @@
    (`formats`, `avro`, `protobuf`), and judge it with Python's own json module (`judge`).
 2. Copy the good ones into PostgreSQL; the pipeline's join is one statement there (`join`).
 3. Copy every output beside them, each with the identity of its event (`copying`, `reading`).
-4. Set aside what was shed: such an event must not have any output.
+4. Set aside what was shed or parked: such an event must not have any output.
 5. Let SQL subtract one multiset from the other; the same for `unmatched`. Dead letters are
    compared by bytes (`oracle`).
 

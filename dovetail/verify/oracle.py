@@ -36,6 +36,8 @@ class Verdict:
     unmatched: int = 0
     shed: int = 0
     """Good events that have no output and are on the shed topic instead."""
+    parked: int = 0
+    """And those that are on the parked topic."""
     dead_letters: int = 0
     differences: list[str] = field(default_factory=list)
     """Each kind of difference once, with its number and examples."""
@@ -95,8 +97,10 @@ class _Comparison:
             verdict.outputs = self._load_outputs(topology.enriched, "oracle_enriched")
             verdict.unmatched = self._load_outputs(topology.unmatched, "oracle_unmatched")
             verdict.shed = self._load_outputs(topology.shed, "oracle_shed")
+            verdict.parked = self._load_outputs(topology.parked, "oracle_parked")
             self._report("asking SQL")
-            self._set_shed_events_aside()
+            self._set_aside("shed", "oracle_shed")
+            self._set_aside("parked", "oracle_parked")
             join = expected_outputs(self._pipeline)
             verdict.expected = self._compare("output", "oracle_enriched", join)
             self._compare("unmatched", "oracle_unmatched", expected_unmatched(self._pipeline))
@@ -115,6 +119,7 @@ class _Comparison:
             "CREATE TEMP TABLE oracle_enriched (part int, off bigint, value bytea)",
             "CREATE TEMP TABLE oracle_unmatched (part int, off bigint, value bytea)",
             "CREATE TEMP TABLE oracle_shed (part int, off bigint, value bytea)",
+            "CREATE TEMP TABLE oracle_parked (part int, off bigint, value bytea)",
         ):
             self._connection.execute(statement)
 
@@ -143,12 +148,12 @@ class _Comparison:
             self._differ(f"{topic.name}: messages without a valid origin", stray)
         return rows.count + stray
 
-    def _set_shed_events_aside(self) -> None:
-        """Expect no output of a shed event, each of which is one of the good events, once."""
+    def _set_aside(self, what: str, table: str) -> None:
+        """Expect no output of these events, each of which is one of the good events, once."""
         rows = self._connection.execute(
             "SELECT part, off, value, sum(extra) OVER ()::bigint FROM ("
             " SELECT s.part, s.off, s.value, count(*) - count(DISTINCT e.off) AS extra"
-            " FROM oracle_shed s LEFT JOIN oracle_events e ON (e.part, e.off) = (s.part, s.off)"
+            f" FROM {table} s LEFT JOIN oracle_events e ON (e.part, e.off) = (s.part, s.off)"
             " AND convert_to(e.event, 'UTF8') = s.value"
             " GROUP BY s.part, s.off, s.value) AS counted"
             " WHERE extra > 0 ORDER BY part, off LIMIT %s",
@@ -156,9 +161,9 @@ class _Comparison:
         ).fetchall()
         if rows:
             examples = [f"{part}/{off} {_shown(value)}" for part, off, value, _ in rows]
-            self._differ("shed too much", rows[0][3], examples)
+            self._differ(f"{what} too much", rows[0][3], examples)
         self._connection.execute(
-            "DELETE FROM oracle_events e USING oracle_shed s"
+            f"DELETE FROM oracle_events e USING {table} s"
             " WHERE (e.part, e.off) = (s.part, s.off)"
         )
 

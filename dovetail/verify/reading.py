@@ -30,8 +30,9 @@ _AT_ONCE = 10_000
 def ends_of(settings: Settings, topology: Topology) -> Ends:
     """Where the topics that are compared end now."""
     admin = admin_of(settings)
-    outputs = (topology.enriched, topology.unmatched, topology.shed, topology.dead_letter)
-    return {topic.name: ends(admin, topic) for topic in (topology.source, *outputs)}
+    outputs = (topology.enriched, topology.unmatched, topology.dead_letter)
+    aside = (topology.shed, topology.parked)
+    return {topic.name: ends(admin, topic) for topic in (topology.source, *outputs, *aside)}
 
 
 class Reader:

@@ -1,25 +1,34 @@
-"""Answers what the cache can answer completely; the rest is the disk phase's."""
+"""Answers what the cache can answer completely; the rest is the disk phase's.
+
+Where the pipeline keeps an order, it answers nothing by itself: all events go on to the disk phase
+as they came, each hit with its entry, so that one phase alone writes to the sink.
+"""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
+from dovetail.join.columns import Column
+from dovetail.join.entry import entries_at
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
-from dovetail.stream.batch import PIECE_BYTES, EventBatch, batches_of
+from dovetail.stream.batch import EventBatch, batches_of
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
+from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from dovetail.join.caching import Hits
     from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
@@ -78,6 +87,7 @@ class CacheHandler(Handler):
         self._clock = clock
         self._looked_at = clock()
         self._tombstones = 0
+        self._piece_bytes = piece_bytes(pipeline)
         self._answers = Answers(pipeline, topology, VIA_CACHE, latency)
 
     def assign(self, partitions: list[int]) -> None:
@@ -115,19 +125,25 @@ class CacheHandler(Handler):
 
     def _join(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
         hits = self._cache.probe(batch.keys)
-        answered, missed = hits.positions, hits.misses
         ledger.add(slot, outcome.IN, len(batch))
-        ledger.add(slot, outcome.HITS, len(answered))
-        ledger.add(slot, outcome.MISSED, len(missed))
         if len(batch):
             self._cache.see(float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch))
+        if self._pipeline.order.kept:
+            self._pass_on(slot, _with_entries(batch, hits), producer, ledger)
+            return
+        answered, missed = hits.positions, hits.misses
+        ledger.add(slot, outcome.HITS, len(answered))
         if len(answered):
             events = _part(batch, answered)
             self._answers.send(producer, ledger, slot, events, hits.entries, hits.starts)
         if len(missed):
-            for piece in _part(batch, missed).pieces(PIECE_BYTES):
-                message = piece.to_message(self._pipeline.name, slot)
-                producer.send(self._topology.missed.name, message, slot)
+            self._pass_on(slot, _part(batch, missed), producer, ledger)
+
+    def _pass_on(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
+        ledger.add(slot, outcome.MISSED, len(batch))
+        for piece in batch.pieces(self._piece_bytes):
+            message = piece.to_message(self._pipeline.name, slot)
+            producer.send(self._topology.missed.name, message, slot)
 
     def _report_departed(self, producer: Producer) -> None:
         gone = self._cache.departed()
@@ -135,6 +151,9 @@ class CacheHandler(Handler):
             self._tombstones += len(gone)
             topic = self._topology.migrations
             send_evictions(producer, topic, self._mapper, gone, int_key=self._int_key)
+
+    def alarm(self) -> str:
+        return self._answers.matches.alarm
 
     def figures(self) -> dict[str, float]:
         cache = self._cache
@@ -154,6 +173,16 @@ class CacheHandler(Handler):
 
     def close(self) -> None:
         self._migrations.close()
+
+
+def _with_entries(batch: EventBatch, hits: Hits) -> EventBatch:
+    """All events, those that are hits with their entries."""
+    if not len(hits.positions):
+        return batch
+    entries = entries_at(hits.entries, hits.starts)
+    bounds = np.zeros(len(batch) + 1, np.int64)
+    bounds[hits.positions + 1] = np.diff(entries.bounds)
+    return replace(batch, entries=Column(entries.data, np.cumsum(bounds)))
 
 
 def _part(batch: EventBatch, positions: Ints) -> EventBatch:

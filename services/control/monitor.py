@@ -146,7 +146,7 @@ def totals(seen: Audit) -> dict[str, Any]:
         "in": seen.taken,
         "enriched": seen.enriched,
         "unmatched": seen.unmatched,
-        "parked": 0,
+        "parked": seen.parked,
         "dead_lettered": seen.dead_lettered,
         "shed": seen.shed,
         "in_flight": seen.in_flight,

@@ -3,6 +3,13 @@
 A step takes what has arrived as far as there is room, then reads R and answers for a while. Events
 wait beyond their step: the window knows which, the committed offset stays below them, and what is
 answered above it goes to the progress topic, all in the step's transaction.
+
+Where the pipeline keeps an order, all events of a slot come here, those that the cache can answer
+with their entries, and this phase alone writes to the sink:
+
+    by key   a hit is answered at once; unless events of its key are pending: then it is joined
+             as they are, and leaves with them, in the order in which they came
+    within   all answers leave by the line (line.py)
 """
 
 from __future__ import annotations
@@ -12,7 +19,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dovetail.errors import Unavailable
+import numpy as np
+
+from dovetail.errors import TooManyRowsError, Unavailable
+from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
@@ -21,17 +31,19 @@ from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.batch import batches_of
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_migrations
+from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dovetail.contracts.progress_pb2 import Progress
+    from dovetail.join.columns import Flags, Ints
     from dovetail.join.emigration import Emigration
-    from dovetail.join.exchange import Answers as Joined
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
+    from dovetail.stream.line import Line
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.stream.window import Window
     from dovetail.topology import Topology
@@ -42,6 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VIA_DISK = b"disk"
+TOO_MANY_ROWS = b"too-many-rows"
 STEP_S = 0.1
 """For so long a step goes on reading and answering: a transaction costs the same for one answer
 as for thousands."""
@@ -78,8 +91,9 @@ class DiskHandler(Handler):
         budget: int,
         latency: Latency,
         clock: Callable[[], float],
+        line: Line | None = None,
     ) -> None:
-        """`make_join` starts a join with nothing in it."""
+        """`make_join` starts a join with nothing in it; a line keeps the pipeline's order."""
         self._int_key = pipeline.key_type is KeyType.INT
         self._topology = topology
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
@@ -90,6 +104,7 @@ class DiskHandler(Handler):
         self._budget = budget
         self._answers = Answers(pipeline, topology, VIA_DISK, latency)
         self._clock = clock
+        self._line = line
         self._slots: set[int] = set()
         self._arrivals: deque[_Arrival] = deque()
         self._changed: set[int] = set()
@@ -111,6 +126,10 @@ class DiskHandler(Handler):
     def full(self) -> bool:
         return bool(self._arrivals)
 
+    @property
+    def hungry(self) -> bool:
+        return not self._arrivals and not self._trouble
+
     def waiting_for(self) -> str:
         return self._trouble
 
@@ -121,6 +140,9 @@ class DiskHandler(Handler):
     def revoke(self, partitions: list[int]) -> None:
         self._slots.difference_update(partitions)
         self._join.keep(self._slots)
+
+    def alarm(self) -> str:
+        return self._answers.matches.alarm
 
     def open(self, partition: int, ledger: Ledger) -> None:
         """Learn what the slot's last owner has answered above the committed offset."""
@@ -133,6 +155,8 @@ class DiskHandler(Handler):
         self._window.clear()
         self._arrivals.clear()
         self._changed.clear()
+        if self._line is not None:
+            self._line.clear()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
         """The oldest batch of a slot that still waits, or all that was read."""
@@ -150,12 +174,16 @@ class DiskHandler(Handler):
         self._take(records)
         until = self._clock() + STEP_S
         while self._clock() < until and self._retry_at <= self._clock():
-            self._let_in()
-            answers = self._read()
+            self._let_in(producer, ledger)
+            try:
+                answers = self._read()
+            except TooManyRowsError as error:
+                self._park(str(error), producer, ledger)
+                continue
             if answers is None:
                 break
             if len(answers):
-                self._send(answers, producer, ledger)
+                self._answer(answers, producer, ledger)
         self._record(producer, ledger)
         self._migrate(producer)
 
@@ -170,35 +198,64 @@ class DiskHandler(Handler):
         for (slot, batch), offset in zip(batches_of(records), offsets, strict=True):
             self._arrivals.append(_Arrival(slot, offset, batch=batch))
 
-    def _let_in(self) -> None:
+    def _let_in(self, producer: Producer, ledger: Ledger) -> None:
         """Offer what has arrived, in its order, until something has no room."""
         while self._arrivals:
             arrival = self._arrivals[0]
-            if arrival.events is None and not self._enter(arrival):
+            if arrival.events is None and not self._enter(arrival, producer, ledger):
                 return
             events = arrival.events
             assert events is not None
-            accepted = self._join.offer(events) if len(events) else 0
+            accepted = self._offer(events) if len(events) else 0
             if accepted < len(events):
                 arrival.events = events.slice(accepted, len(events))
                 return
             self._arrivals.popleft()
 
-    def _enter(self, arrival: _Arrival) -> bool:
-        """Number a batch's events, where the window has room; keep those to be answered."""
+    def _offer(self, events: Events) -> int:
+        if self._line is None:
+            return self._join.offer(events)
+        most = self._line.lets_in(self._join.pending)
+        return self._join.offer(events.slice(0, min(most, len(events)))) if most else 0
+
+    def _enter(self, arrival: _Arrival, producer: Producer, ledger: Ledger) -> bool:
+        """Number a batch's events, where there is room; answer hits, keep those to be joined."""
         batch, slot = arrival.batch, arrival.slot
         assert batch is not None
         if self._window.room < len(batch):
             return False
+        if self._line is not None and not self._line.takes(batch.nbytes):
+            return False
         places, numbers = self._window.enter(slot, arrival.offset, batch)
         arrival.batch = None
-        if len(places) == len(batch):
-            arrival.events = Events(batch.keys, batch.events, numbers)
-        else:
-            left = batch.take(places)
-            arrival.events = Events(left.keys, left.events, numbers)
+        if len(places) < len(batch):
+            batch = batch.take(places)
             self._changed.add(slot)
+        if batch.entries is not None:
+            hits = self._hits(batch)
+            self._answer_hits(batch, numbers, np.flatnonzero(hits), producer, ledger)
+            batch, numbers = batch.take(np.flatnonzero(~hits)), numbers[~hits]
+        arrival.events = Events(batch.keys, batch.events, numbers)
         return True
+
+    def _hits(self, batch: EventBatch) -> Flags:
+        """Which events have an answer already that no pending one of their key has to precede."""
+        assert batch.entries is not None
+        hits: Flags = np.diff(batch.entries.bounds) > 0
+        if self._line is None:
+            hits &= ~self._join.awaited(batch.keys)
+            hits &= ~np.isin(batch.keys.values, batch.keys.values[~hits])
+        return hits
+
+    def _answer_hits(
+        self, batch: EventBatch, numbers: Ints, places: Ints, producer: Producer, ledger: Ledger
+    ) -> None:
+        if len(places):
+            entries = batch.entries
+            assert entries is not None
+            starts = entries.bounds[places]
+            hits = Joined(batch.events.take(places), numbers[places], entries.data, starts)
+            self._answer(hits, producer, ledger, cached=True)
 
     def _read(self) -> Joined | None:
         """Read R once; while it is away, what waits goes on waiting."""
@@ -215,7 +272,25 @@ class DiskHandler(Handler):
         self._failures, self._trouble = 0, ""
         return answers
 
-    def _send(self, joined: Joined, producer: Producer, ledger: Ledger) -> None:
+    def _answer(
+        self, joined: Joined, producer: Producer, ledger: Ledger, *, cached: bool = False
+    ) -> None:
+        """Send answers, or let them stand in line."""
+        if self._line is None:
+            by_cache = np.ones(len(joined), np.bool_) if cached else None
+            self._send(joined, by_cache, producer, ledger)
+        else:
+            self._line.stand(joined, cached=cached)
+            self._send_due(producer, ledger)
+
+    def _send_due(self, producer: Producer, ledger: Ledger) -> None:
+        due = self._line.due(self._window.waiting()) if self._line is not None else None
+        if due is not None:
+            self._send(due.answers, due.cached, producer, ledger)
+
+    def _send(
+        self, joined: Joined, cached: Flags | None, producer: Producer, ledger: Ledger
+    ) -> None:
         found = self._window.finish(joined.ids)
         for one in found:
             whole = len(found) == 1
@@ -223,8 +298,34 @@ class DiskHandler(Handler):
             starts = joined.starts if whole else joined.starts[one.places]
             sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
             ledger.add(one.slot, outcome.IN, len(events))
-            self._answers.send(producer, ledger, one.slot, sourced, joined.entries, starts)
+            hits = cached if cached is None or whole else cached[one.places]
+            if hits is not None:
+                ledger.add(one.slot, outcome.HITS, int(hits.sum()))
+            self._answers.send(producer, ledger, one.slot, sourced, joined.entries, starts, hits)
             self._changed.add(one.slot)
+
+    def _park(self, why: str, producer: Producer, ledger: Ledger) -> None:
+        """Set the events aside whose key has more rows than fit; the others go on."""
+        left = self._join.engine.dismiss()
+        log.error("events parked", extra={"events": len(left.ids), "reason": why})
+        for one in self._window.finish(left.ids):
+            events = left.events.take(one.places)
+            origin = origins(self._topology.source.name, one.partitions, one.offsets)
+            producer.send_many(
+                self._topology.parked.name,
+                0,
+                events.data,
+                events.bounds,
+                headers=(
+                    (ORIGIN, (origin.data, origin.bounds)),
+                    (REASON, TOO_MANY_ROWS),
+                    (DETAIL, why.encode()),
+                ),
+            )
+            ledger.add(one.slot, outcome.IN, len(events))
+            ledger.add(one.slot, outcome.PARKED, len(events))
+            self._changed.add(one.slot)
+        self._send_due(producer, ledger)
 
     def _record(self, producer: Producer, ledger: Ledger) -> None:
         """Write down what is answered above the offsets that this step commits."""
@@ -262,13 +363,19 @@ class DiskHandler(Handler):
             return oldest
         return next((one.offset for one in self._arrivals if one.slot == slot), None)
 
+    @property
+    def _in_line(self) -> int:
+        return 0 if self._line is None else self._line.nbytes
+
     def figures(self) -> dict[str, float]:
         engine = self._join.engine
         return {
             "budget_bytes": self._budget,
-            "held_bytes": engine.allocated + self._window.nbytes,
+            "held_bytes": engine.allocated + self._window.nbytes + self._in_line,
             "pending_events": engine.pending,
             "window_events": self._window.capacity - self._window.room,
             "reads": engine.figures.reads,
             "rows_read": engine.figures.rows_read,
+            "migrations": self._emigration.figures.kept,
+            "choices": self._join.choices,
         }

@@ -9,19 +9,24 @@ one whole state of R. While nothing waits nothing is read, and no snapshot is he
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
+from dovetail.join.auto import Auto
 from dovetail.join.exchange import Pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dovetail.join.auto import Auto
+    from dovetail.join.auto import Choice
+    from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.engine import Engine
     from dovetail.join.exchange import Answers, Events, Request
     from dovetail.join.tuning import ArrivalTuner
     from dovetail.master.relation import ChangingRelation
+
+log = logging.getLogger(__name__)
 
 
 class MasterJoin:
@@ -32,6 +37,10 @@ class MasterJoin:
         self._relation = relation
         self._tuner = tuner
         self._in_cycle = False
+        self._told: Choice | None = None
+        self.choices = 0
+        """How often `auto` has chosen an algorithm, the first time included."""
+        self._tell()
 
     @property
     def pending(self) -> int:
@@ -48,6 +57,10 @@ class MasterJoin:
         if self._tuner is not None:
             self._tuner.arrived(accepted)
         return accepted
+
+    def awaited(self, keys: JoinKeys) -> Flags:
+        """Which of these keys have pending events."""
+        return self.engine.awaited(keys)
 
     def step(self) -> Answers | None:
         """Read once and answer whom that completes; None when nothing waits.
@@ -66,7 +79,9 @@ class MasterJoin:
         except Unavailable:
             self._in_cycle = False
             raise
-        return self.engine.feed(read)
+        answers = self.engine.feed(read)
+        self._tell()
+        return answers
 
     def close(self) -> None:
         self._relation.close()
@@ -79,6 +94,17 @@ class MasterJoin:
         renewed = self.engine.wants()
         assert renewed is not None, "what waited waits still"
         return renewed
+
+    def _tell(self) -> None:
+        """Every choice of an algorithm is visible, with its reason."""
+        if not isinstance(self.engine, Auto) or self.engine.choice is self._told:
+            return
+        self._told = choice = self.engine.choice
+        self.choices += 1
+        log.info(
+            "algorithm chosen",
+            extra={"algorithm": choice.algorithm, "reason": choice.reason},
+        )
 
     def _rest(self) -> None:
         if self._in_cycle:

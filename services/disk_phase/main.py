@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dovetail.master.pipeline import PipelineRelation
 from dovetail.pipeline.check import require_master
 from dovetail.service.stage import Context, run_stage
+from dovetail.stream.line import Line
 from dovetail.stream.progress import ProgressReader
 from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
@@ -23,7 +24,7 @@ def build(context: Context) -> Handler:
     pipeline, settings = context.pipeline, context.settings
     require_master(pipeline, settings.database_url)
     relation = PipelineRelation(settings.database_url, pipeline)
-    mine = shares(pipeline)
+    mine, within = shares(pipeline), pipeline.order.within
     return DiskHandler(
         pipeline,
         context.topology,
@@ -33,6 +34,7 @@ def build(context: Context) -> Handler:
         budget(pipeline),
         context.metrics.latency,
         time.monotonic,
+        None if within is None else Line(within, mine.line),
     )
 
 

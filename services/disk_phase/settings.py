@@ -28,6 +28,8 @@ class Shares:
     """Batches that were read and have no room yet."""
     join: int
     """The events themselves, the disk buffer, and what is read ahead."""
+    line: int = 0
+    """Answers that wait for their turn, where the pipeline keeps an order."""
 
     @property
     def capacity(self) -> int:
@@ -44,13 +46,14 @@ def shares(pipeline: Pipeline) -> Shares:
     whole = budget(pipeline)
     window = max(LEAST, whole // _HELD_AN_EVENT) * BYTES_AN_EVENT
     arrivals = whole // 8
-    join = whole - window - arrivals
+    line = whole // 4 if pipeline.order.within is not None else 0
+    join = whole - window - arrivals - line
     if join < _LEAST_JOIN:
         raise ConfigError(
             f"memory of {pipeline.memory} bytes leaves the disk phase {whole}: too little to hold "
             f"events; give the pipeline more"
         )
-    return Shares(window, arrivals, join)
+    return Shares(window, arrivals, join, line)
 
 
 def step(pipeline: Pipeline) -> Step:

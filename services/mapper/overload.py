@@ -169,7 +169,7 @@ class Ledgers:
             mapped=mapper[ledger.MAPPED],
             taken=cache[ledger.IN],
             missed=cache[ledger.MISSED],
-            answered=disk[ledger.ENRICHED] + disk[ledger.UNMATCHED],
+            answered=disk[ledger.ENRICHED] + disk[ledger.UNMATCHED] + disk[ledger.PARKED],
         )
 
     def close(self) -> None:

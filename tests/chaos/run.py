@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -97,10 +97,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"seed {self.seed}, {self.seconds / 60:g} minutes, {self.algorithm}"
+        return f"seed {self.seed}, {self.seconds:g} s, {self.algorithm}"
 
     @property
     def command(self) -> str:
+        if self.large is not None:
+            return "make test TESTS='-k chaos'"
         minutes = f"{self.seconds / 60:g}"
         return f"make chaos SEED={self.seed} MINUTES={minutes} ALGORITHM={self.algorithm}"
 
@@ -172,24 +174,28 @@ def _suffer(
     report: Callable[[str], None],
 ) -> None:
     load = Load(pipeline, wanted.rate, wanted.seed, KEYS)
+    began = time.monotonic()
+
+    def clock() -> float:
+        return time.monotonic() - began
+
     with contextlib.ExitStack() as exits:
         load.start()
         exits.callback(load.stop)
-        pipeline.wait_until(lambda seen: seen.enriched > 0, "the first events are answered")
-        began = time.monotonic()
-
-        def clock() -> float:
-            return time.monotonic() - began
-
-        faults = schedule(wanted.seed, wanted.seconds, wanted.large, wanted.kills)
-        saboteur = Saboteur(stack, pipeline, faults, clock, lambda: load.sent, report)
-        exits.callback(saboteur.make_good)
         outcome.flow = flow = Flow(pipeline, clock)
-        outcome.timeline, outcome.kills = saboteur.timeline, saboteur.kills
-        outcome.ends = pipeline.reports
         flow.start()
         exits.callback(flow.stop)
-        while clock() < wanted.seconds or not saboteur.is_done:
+        _wait(pipeline, flow, clock, lambda seen: seen.enriched > 0, "nothing was answered")
+        first = clock()
+        faults = [
+            replace(fault, at=fault.at + first)
+            for fault in schedule(wanted.seed, wanted.seconds, wanted.large, wanted.kills)
+        ]
+        saboteur = Saboteur(stack, pipeline, faults, clock, lambda: load.sent, report)
+        exits.callback(saboteur.make_good)
+        outcome.timeline, outcome.kills = saboteur.timeline, saboteur.kills
+        outcome.ends = pipeline.reports
+        while clock() < first + wanted.seconds or not saboteur.is_done:
             saboteur.act()
             load.check()
             pipeline.pause(0.02)
@@ -207,27 +213,41 @@ def _suffer(
 
 
 def _drain(pipeline: RunningPipeline, flow: Flow, clock: Callable[[], float]) -> Audit:
-    """Wait until all is answered, or the sum is off and stays so, or nothing moves any more."""
-    asked = moved = holds = clock()
+    """Wait until all is answered, or the sum is off and stays so."""
+    off_since: float | None = None
+
+    def settled(seen: Audit) -> bool:
+        nonlocal off_since
+        if not seen.off:
+            off_since = None
+            return seen.drained
+        off_since = clock() if off_since is None else off_since
+        return clock() - off_since > _OFF_S
+
+    return _wait(pipeline, flow, clock, settled, "not all is answered")
+
+
+def _wait(
+    pipeline: RunningPipeline,
+    flow: Flow,
+    clock: Callable[[], float],
+    satisfied: Callable[[Audit], bool],
+    otherwise: str,
+) -> Audit:
+    """Supervise until a look of after now is as wanted, for as long as anything moves."""
+    asked = moved = clock()
     before: object = None
     while True:
         pipeline.pause(0.1)
-        now = clock()
         at, seen = flow.latest or (0.0, None)
         if seen is not None and at > asked:
-            if seen.drained and not seen.off:
-                return seen
-            if not seen.off:
-                holds = now
-            elif now - holds > _OFF_S:
+            if satisfied(seen):
                 return seen
             if (seen.stages, seen.waiting) != before:
-                moved, before = now, (seen.stages, seen.waiting)
-        if now - moved > _STUCK_S:
-            raise StackError(
-                f"nothing has moved for {_STUCK_S:.0f} s while draining. "
-                + (pipeline.why_stuck(seen) if seen else "The broker does not answer")
-            )
+                moved, before = clock(), (seen.stages, seen.waiting)
+        if clock() - moved > _STUCK_S:
+            why = pipeline.why_stuck(seen) if seen else "the broker does not answer"
+            raise StackError(f"{otherwise}, and nothing has moved for {_STUCK_S:.0f} s: {why}")
 
 
 def _fate(zombie: Any) -> str:

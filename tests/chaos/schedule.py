@@ -73,7 +73,7 @@ _LASTS_S = {
 @dataclass(frozen=True, slots=True)
 class Fault:
     at: float
-    """Seconds after the first fault could have happened."""
+    """Seconds after the beginning."""
     kind: Kind
     service: str = ""
     """The process it hits, or the kind of service if there is one process of it."""

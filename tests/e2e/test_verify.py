@@ -50,8 +50,8 @@ class Played:
 
     def _topics(self):
         topology = self.topology
-        outputs = (topology.enriched, topology.unmatched, topology.shed, topology.dead_letter)
-        return (topology.source, *outputs)
+        outputs = (topology.enriched, topology.unmatched, topology.dead_letter)
+        return (topology.source, *outputs, topology.shed, topology.parked)
 
     def answer(self, enriched=(), unmatched=(), dead=(), shed=(), first=0):
         for topic, outputs in (

@@ -54,7 +54,7 @@ def sales(database):
             (
                 chance.choice([*range(25), None]),
                 chance.choice([None, NEW_YEAR + dt.timedelta(minutes=chance.randrange(12_000))]),
-                chance.randrange(1_000_000) / 1000,
+                chance.randrange(1_000_000) / 1000 if i else 0,  # no price is below 0
                 i,
             )
             for i in range(150)

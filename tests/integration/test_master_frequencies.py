@@ -73,7 +73,7 @@ def chosen(database, pipeline):
     ("fields", "columns", "rows", "canonical"),
     [
         ({"id": "int"}, "id bigint", INTS, lambda key: key),
-        ({"sku": "text"}, 'sku text COLLATE "de-x-icu"', TEXTS, str.encode),
+        ({"sku": "text"}, 'sku text COLLATE "POSIX"', TEXTS, str.encode),
         (
             {"shop": "int", "code": "text"},
             "shop int, code varchar(50)",

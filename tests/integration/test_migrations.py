@@ -1,5 +1,6 @@
 """Keys into caches over a real broker."""
 
+import re
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from dovetail.topology import Keeps, Topic
 
 SLOTS = 4
 PATIENCE_S = 60
+PROGRESS = r"loading the cache: ([0-9]+) of about ([0-9]+) migrations of slots ([0-9, ]+)"
 
 
 def ints(*keys):
@@ -76,10 +78,12 @@ class Node:
         self.mapper = caches.mapper
         self.cache = CachePhase("srj", memory)
         self.seen = []
+        self.told = []
 
     def turn(self):
         for change in self.reader.changes():
             self.seen.append(change)
+            self.told.append(self.reader.waiting_for())
             self.cache.drop(change.evictions)
             seconds = change.read_at_ms // 1000 - 1_700_000_000
             self.cache.take(change.entries, change.events, change.cycle, seconds)
@@ -248,15 +252,13 @@ def test_how_far_it_is_shows_while_it_loads(caches, keys, monkeypatch):
     monkeypatch.setattr(migrations, "_MOST_AT_ONCE", 7)
     caches.send(keys)
     node = caches.node()
-    told = []
-    for change in node.reader.changes():
-        told.append(node.reader.waiting_for())
-        node.cache.take(change.entries, change.events, change.cycle, change.events)
-        if not node.reader.waiting_for():
-            break
-    assert len(told) > 10
-    assert all(text.startswith("loading the cache: ") for text in told)
-    assert f"7 of about {len(keys)} migrations of slots 0, 1, 2, 3" in told[0]
+    node.load()
+    told = [re.fullmatch(PROGRESS, text) for text in node.told]
+    assert all(told)
+    read, about = (int(number) for number in told[0].group(1, 2))
+    assert 0 < read <= 7
+    assert (about, told[0][3]) == (len(keys), "0, 1, 2, 3")
+    assert max(int(one[1]) for one in told) > 100
 
 
 def test_events_and_read_time_arrive_with_each_key(caches, keys):

@@ -68,6 +68,7 @@ def test_the_demo_fits_its_catalogue(database: str, monkeypatch: pytest.MonkeyPa
             " listed_on, updated_at"
         ),
         "  join     inner by auto",
+        "  order    none: outputs leave when they are ready",
         "  memory   128MiB a node, 2 nodes: 256MiB in all; 8 slots",
         "  overload backpressure: events wait in Kafka",
         "  sink     sales.enriched",

@@ -402,3 +402,15 @@ def test_a_lock_that_is_held_for_long_is_unavailable_not_a_hang(
         with pytest.raises(Unavailable, match="lock timeout"):
             relation.renew()
     assert relation.renew() is not None
+
+
+def test_a_connection_lost_between_reads_by_key_makes_the_next_cycle_a_new_one(
+    table, relation_of, connection
+):
+    relation = relation_of(table, ["v"])
+    assert relation.facts.pages
+    end_others(connection)
+    with pytest.raises(Unavailable, match="PostgreSQL cannot be read"):
+        relation.read(Keys(ints(1)), AMPLE)
+    assert found(relation.read(Keys(ints(1)), AMPLE).rows) == [(1, '{"v":1}')]
+    assert relation.renew() is not None

@@ -19,7 +19,7 @@ EVENT = st.tuples(
 )
 
 
-def batch_of(rows, *, timed=False):
+def batch_of(rows, *, timed=False, answered=False):
     keys, texts, events, partitions, offsets, times = zip(*rows, strict=True) if rows else [()] * 6
     return EventBatch(
         JoinKeys(np.array(keys, np.int64), Column.of(texts)),
@@ -28,11 +28,16 @@ def batch_of(rows, *, timed=False):
         np.array(offsets, np.int64),
         np.array(times, np.int64),
         np.array(times, np.int64) ^ 1 if timed else None,
+        Column.of([event[::2] for event in events]) if answered else None,
     )
 
 
 def times_of(batch):
     return None if batch.event_times is None else batch.event_times.tolist()
+
+
+def entries_of(batch):
+    return None if batch.entries is None else list(batch.entries)
 
 
 def rows_of(batch):
@@ -56,7 +61,8 @@ def batches(draw):
         rows = [(key, b"", *rest) for key, _, *rest in rows]
     first = draw(st.integers(0, len(rows)))
     end = draw(st.integers(first, len(rows)))
-    return batch_of(rows, timed=draw(st.booleans())).slice(first, end), rows[first:end]
+    made = batch_of(rows, timed=draw(st.booleans()), answered=draw(st.booleans()))
+    return made.slice(first, end), rows[first:end]
 
 
 @settings(max_examples=200, deadline=None)
@@ -67,6 +73,7 @@ def test_a_message_brings_back_the_batch(pair, slot):
     back = EventBatch.from_message(message)
     assert rows_of(back) == rows
     assert times_of(back) == times_of(batch)
+    assert entries_of(back) == entries_of(batch)
     assert back.nbytes == batch.nbytes
     envelope = Batch.FromString(message)
     assert (envelope.pipeline, envelope.slot, envelope.events) == ("sales", slot, len(rows))
@@ -85,8 +92,10 @@ def test_pieces_hold_every_event_once_and_in_order(pair, most_bytes):
     assert [row for piece in pieces for row in rows_of(piece)] == rows
     if batch.event_times is not None:
         assert [time for piece in pieces for time in times_of(piece)] == times_of(batch)
+    if batch.entries is not None:
+        assert [entry for piece in pieces for entry in entries_of(piece)] == entries_of(batch)
     for piece in pieces:
-        size = sum(map(len, piece.events))
+        size = sum(map(len, piece.events)) + sum(map(len, entries_of(piece) or ()))
         assert len(piece) == 1 or size <= most_bytes
         assert len(piece) > 0
 
@@ -102,6 +111,12 @@ def test_batches_are_put_after_one_another(pairs):
     else:
         own = [times_of(batch) or batch.timestamps.tolist() for batch, _ in pairs]
         assert times_of(joined) == [time for found in own for time in found]
+    entries = [entries_of(batch) for batch, _ in pairs]
+    if all(found is None for found in entries):
+        assert joined.entries is None
+    else:
+        own = [entries_of(batch) or [b""] * len(batch) for batch, _ in pairs]
+        assert entries_of(joined) == [entry for found in own for entry in found]
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,3 +128,5 @@ def test_taken_events_keep_all_that_is_theirs(pair, data):
     assert rows_of(taken) == [rows[i] for i in chosen]
     times = times_of(batch)
     assert times_of(taken) == (None if times is None else [times[i] for i in chosen])
+    entries = entries_of(batch)
+    assert entries_of(taken) == (None if entries is None else [entries[i] for i in chosen])

@@ -13,6 +13,8 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.mapper import Mapper
 from dovetail.join.policies import REVIEW_CYCLES
+from dovetail.join.pool import LONGS, WORDS
+from dovetail.join.records import COUNT, START
 from dovetail.join.worth import AT_A_TIME
 
 MEMORY = 8_000
@@ -240,6 +242,11 @@ class Pair:
         assert lost == left.total() - len(named)
         values = [value for value, _ in self.model.held]
         assert self.cache._cached.values().tolist() == values
+        records = self.cache._cached.records()
+        hits = self.cache._pool.words[records * WORDS + COUNT]
+        assert hits.tolist() == [key.hits for key in self.model.held.values()]
+        credit = self.cache._pool.longs[records * LONGS + START]
+        assert credit.tolist() == [key.credit for key in self.model.held.values()]
         assert self.cache._cached.blocks == self.model.taken
         assert self.cache.used <= self.cache.allocated <= MEMORY
         assert self.cache.evicted - self.cache._expired == self.model.evicted

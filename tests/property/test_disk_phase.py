@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.contracts.progress_pb2 import Progress
+from dovetail.errors import Unavailable
 from dovetail.join.algorithms import ALGORITHMS, Parameters
 from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
@@ -58,6 +59,18 @@ class Broker:
     committed: dict[int, tuple[int, str]] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
     outputs: Counter = field(default_factory=Counter)
+    sink: dict[int, list] = field(default_factory=lambda: defaultdict(list))
+    """The origins of each slot's outputs, in order."""
+
+    def commit(self, offsets, producer):
+        self.committed.update(offsets)
+        for message in producer.sent[TOPOLOGY.progress.name]:
+            self.progress[message.partition] = Progress.FromString(message.value)
+        for topic in (TOPOLOGY.enriched, TOPOLOGY.unmatched):
+            for message in producer.sent[topic.name]:
+                self.outputs[message.headers[b"origin"], message.value] += 1
+        for message in producer.sent[TOPOLOGY.enriched.name]:
+            self.sink[message.partition].append(message.headers[b"origin"])
 
     def read(self, slot, number):
         found = self.progress[slot]
@@ -68,7 +81,7 @@ class Broker:
 class Node:
     """A handler with the loop around it, a turn at a time."""
 
-    def __init__(self, broker, rows, algorithm, memory):
+    def __init__(self, broker, rows, algorithm, memory, pipeline=PIPELINE, line=None):
         self._broker = broker
         master = InMemoryMaster(rows)
         self._ticks = 0
@@ -86,7 +99,7 @@ class Node:
             return MasterJoin(engine, master), emigration
 
         self.handler = DiskHandler(
-            PIPELINE,
+            pipeline,
             TOPOLOGY,
             make_join,
             Window(40),
@@ -94,6 +107,7 @@ class Node:
             memory,
             Latency(),
             self._clock,
+            line,
         )
         self.ledger = Ledger()
         self.positions = {}
@@ -135,7 +149,10 @@ class Node:
             [(slot, batch) for slot, _, batch in taken],
             offsets=[offset for _, offset, _ in taken],
         )
-        self.handler.handle(records, producer, self.ledger)
+        try:
+            self.handler.handle(records, producer, self.ledger)
+        except Unavailable:
+            fails = True
         touched = {slot for slot, _, _ in taken}
         offsets = self.handler.offsets(dict(self.positions), touched)
         if fails:
@@ -143,14 +160,9 @@ class Node:
             self.handler.drop()
             self._rewind(self.positions)
             return True
-        for slot, offset in offsets.items():
-            self._broker.committed[slot] = (offset, self.ledger.text(slot))
+        texts = {slot: (offset, self.ledger.text(slot)) for slot, offset in offsets.items()}
+        self._broker.commit(texts, producer)
         self.ledger.commit()
-        for message in producer.sent[TOPOLOGY.progress.name]:
-            self._broker.progress[message.partition] = Progress.FromString(message.value)
-        for topic in (TOPOLOGY.enriched, TOPOLOGY.unmatched):
-            for message in producer.sent[topic.name]:
-                self._broker.outputs[message.headers[b"origin"], message.value] += 1
         return True
 
 

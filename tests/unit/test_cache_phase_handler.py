@@ -16,6 +16,7 @@ from dovetail.join.mapper import Mapper
 from dovetail.pipeline.shape import Algorithm
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
+from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migrations import Change
 from dovetail.testing.fakes import RecordingProducer, event_batch, join_keys, records_of
@@ -267,10 +268,35 @@ def test_it_says_what_it_waits_for_and_closes_what_it_reads():
     assert cache.topic.closed
 
 
+@pytest.mark.parametrize("order", ["key", "source", {"within": 9}])
+def test_where_an_order_is_kept_all_events_go_on_and_hits_with_their_entries(order):
+    ordered = Pipeline.model_validate({**pipeline().model_dump(mode="json"), "order": order})
+    cache = Cache(ordered)
+    cache.migrate(2, 4)
+    counts = cache.step(1, 2, 3, 2, 4)
+    assert counts == {"in": 5, "missed": 5}
+    assert cache.sent(cache.topology.enriched) == []
+    [message] = cache.sent(cache.topology.missed)
+    batch = EventBatch.from_message(message.value)
+    assert batch.keys.values.tolist() == [1, 2, 3, 2, 4]
+    hits = Entries.of(join_keys([2, 4]), MasterRows(join_keys([2, 4]), Column.of([ROW, ROW])))
+    two, four = Column(hits.data, hits.bounds)
+    assert list(batch.entries) == [b"", two, b"", two, four]
+
+
+def test_where_an_order_is_kept_events_that_the_cache_does_not_know_go_on_without_a_column():
+    ordered = Pipeline.model_validate({**pipeline().model_dump(mode="json"), "order": "key"})
+    cache = Cache(ordered)
+    cache.step(1, 2)
+    [message] = cache.sent(cache.topology.missed)
+    assert EventBatch.from_message(message.value).entries is None
+
+
 @pytest.mark.parametrize(
     ("algorithm", "share"),
     [
-        *((name, 1 / 2) for name in ("auto", "ssbj", "ssbj-index", "cachejoin", "cmeshjoin")),
+        *((name, 1 / 2) for name in ("ssbj", "ssbj-index", "cachejoin", "cmeshjoin")),
+        ("auto", 3 / 4),
         ("pcsrj", 1 / 2),
         ("srj", 7 / 8),
     ],

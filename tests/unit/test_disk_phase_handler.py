@@ -187,3 +187,19 @@ def test_closing_the_handler_closes_the_store():
     disk = Disk()
     disk.handler.close()
     assert disk.master.closed
+
+
+@pytest.mark.parametrize("algorithm", ["srj", "hybridjoin", "meshjoin", "inlj"])
+def test_a_key_with_more_rows_than_fit_is_parked_and_the_others_go_on(algorithm):
+    huge = [b'{"name":"' + b"x" * 4000 + b'"}'] * 500
+    rows = {key: [b'{"name":"x"}'] for key in range(1, 30)} | {13: huge}
+    disk = Disk(InMemoryMaster(rows, rows_a_page=1), algorithm=algorithm)
+    counts = disk.step(1, 13, 2, 13, 29)
+    while disk.handler.busy:
+        counts += disk.step()
+    assert counts == {"in": 5, "enriched": 3, "parked": 2, "outputs": 3}
+    parked = disk.producer.sent[disk.topology.parked.name]
+    assert [message.value for message in parked] == [b'{"id": 13}'] * 2
+    assert {message.headers[b"reason"] for message in parked} == {b"too-many-rows"}
+    assert b"memory" in parked[0].headers[b"detail"]
+    assert [message.headers[b"origin"] for message in parked] == [b"sales/0/1", b"sales/0/3"]

@@ -153,8 +153,12 @@ def test_more_at_a_time_than_there_is_room_for_is_refused(monkeypatch):
 def test_a_body_that_does_not_arrive_is_given_up(monkeypatch, client):
     monkeypatch.setattr(settings, "BODY_WITHIN_S", 0.01)
     scope = {
-        **{"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/events"},
-        **{"query_string": b"", "headers": [(b"content-type", b"application/json")]},
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/events",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
     }
     sent = []
 

@@ -56,6 +56,7 @@ def test_the_summary_shows_a_composite_key_and_renamed_columns() -> None:
         "  key      country, sku (composite)",
         "  master   items by land, nr: adds price as list_price",
         "  join     inner by auto",
+        "  order    none: outputs leave when they are ready",
         "  memory   16MiB a node, 1 node: 16MiB in all; 8 slots",
         "  overload backpressure: events wait in Kafka",
         "  sink     sales.enriched",
@@ -70,9 +71,11 @@ def test_a_join_without_columns_adds_nothing() -> None:
             "key": "sku",
             "master": {"table": "items"},
             "join": "anti",
+            "order": {"within": 50},
             "overload": {"criterion": "random-sample"},
         }
     )
     lines = summary(made).splitlines()
     assert "  master   items by sku: adds nothing" in lines
+    assert "  order    within 50 events of where an event stood in its slot" in lines
     assert "  overload sheds by auto for random-sample when behind by 30s" in lines

@@ -83,7 +83,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         .replace("key: sku", "key: skuu")
         .replace("- vendor", "- amount")
         .replace("inner", "iner")
-        .replace("64MiB", "4MiB")
+        .replace("64MiB", "2MiB")
         .replace("nodes: 2", "nodes: 9")
     )
     assert told(text) == [
@@ -101,7 +101,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
             "pipeline.yaml:15: join: 'iner' is none of inner, left, semi, anti;"
             " did you mean 'inner'?"
         ),
-        "pipeline.yaml:16: memory: 4MiB is too little: a node needs at least 16MiB",
+        "pipeline.yaml:16: memory: 2MiB is too little: a node needs at least 4MiB",
         (
             "pipeline.yaml:17: nodes: 9 nodes cannot share 8 slots;"
             " write at least slots: 9, or fewer nodes"
@@ -131,7 +131,8 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("nodes: 2", "topic: x", ("pipeline.yaml:17: topic: there is no such setting here;"
          " it belongs in source.topic or sink.topic")),
         ("nodes: 2", "zzz: x", ("pipeline.yaml:17: zzz: there is no such setting; known are name,"
-         " source, key, master, join, algorithm, memory, nodes, slots, overload, sink")),
+         " source, key, master, join, algorithm, memory, nodes, slots, order, overload,"
+         " sink")),
         ("nodes: 2", "nodes: 0", "pipeline.yaml:17: nodes: 0 is out of range; write at least 1"),
         ("slots: 8", "slots: 9999", ("pipeline.yaml:18: slots: 9999 is out of range;"
          " write at most 1024")),
@@ -162,6 +163,19 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("join: inner", "sink: {topic: sales_parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
          " itself writes to 'sales.parked' (to Kafka the same as 'sales_parked');"
          " choose another topic")),
+        ("join: inner", "order: arrival", ("pipeline.yaml:15: order: 'arrival' is no order; write one"
+         " of none, key, source, or {within: 1000}")),
+        ("join: inner", "order: [key]", ("pipeline.yaml:15: order: this is no order; write one"
+         " of none, key, source, or {within: 1000}")),
+        ("join: inner", "order: {by: key}", ("pipeline.yaml:15: order: this is no order; write one"
+         " of none, key, source, or {within: 1000}")),
+        ("join: inner", "order:", "pipeline.yaml:15: order: nothing is given; e.g. order: source"),
+        ("join: inner", "order: {within: 0}", ("pipeline.yaml:15: order: within 0 events is the"
+         " source's order; write order: source")),
+        ("join: inner", "order: {within: -1}", ("pipeline.yaml:15: order: within -1 events is out"
+         " of range; write 1 to 1000000")),
+        ("join: inner", "order: {within: 10s}", ("pipeline.yaml:15: order: within needs a whole"
+         " number of events; e.g. {within: 1000}")),
         ("join: inner", "overload: shed", ("pipeline.yaml:15: overload: 'shed' is not known; write"
          " backpressure, or what to shed: {shed: auto, when_behind: 30s}")),
         ("join: inner", "overload: [auto]", ("pipeline.yaml:15: overload: a mapping is needed here,"
@@ -183,7 +197,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
          " overload.criterion: shed: topw has made the choice that it is for; remove it, or write"
          " shed: auto")),
         ("memory: 64MiB", "memory: 64", ("pipeline.yaml:16: memory: 64 bytes is too little: a node"
-         " needs at least 16MiB; did you mean 64MiB?")),
+         " needs at least 4MiB; did you mean 64MiB?")),
     ],
 )  # fmt: skip
 def test_one_problem_is_told_with_its_line_and_cure(
@@ -367,8 +381,10 @@ def test_what_is_wrong_with_a_variable_is_told_by_its_name(told: Told) -> None:
     assert told(
         GOOD, DOVETAIL_MEMORY="64M", DOVETAIL_NODES="two", DOVETAIL_ALGORITHM="meshjion"
     ) == [
-        "DOVETAIL_ALGORITHM: 'meshjion' is none of inlj, meshjoin, ameshjoin, hybridjoin, cmeshjoin,"
-        " cachejoin, pcsrj, ssbj, ssbj-index, srj, auto; did you mean 'meshjoin'?",
+        (
+            "DOVETAIL_ALGORITHM: 'meshjion' is none of inlj, meshjoin, ameshjoin, hybridjoin,"
+            " cmeshjoin, cachejoin, pcsrj, ssbj, ssbj-index, srj, auto; did you mean 'meshjoin'?"
+        ),
         "DOVETAIL_MEMORY: '64M' has an unknown unit; write 64MiB",
         "DOVETAIL_NODES: 'two' is not a whole number",
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +12,7 @@ from dovetail.stream.rdkafka import kernels
 from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_conf
 from dovetail.stream.rdkafka.errors import (
     QUEUE_FULL,
+    TIMED_OUT,
     KafkaFailure,
     check_code,
     check_error,
@@ -33,6 +36,7 @@ _WORDS = 9
 
 _COPY = 2  # librdkafka copies the value before the call is over
 _REST_OF_TRANSACTION = -1
+_LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
 
 class Producer(Client):
@@ -47,6 +51,7 @@ class Producer(Client):
         self._produceva = library().address("produceva")
         self._undelivered = np.zeros(2, np.int64)  # how many, and the first one's code
         self._topics: dict[str, int] = {}
+        self._is_left = False  # to a thread that never comes back
         own = {"enable.idempotence": True, "delivery.report.only.error": True}
         conf = new_conf(dict(config) | own)
         library().conf_set_opaque(conf, self._undelivered.ctypes.data)
@@ -160,14 +165,35 @@ class Producer(Client):
         group: GroupMetadata,
         timeout_s: float,
     ) -> None:
-        """Make the group's next offsets, each with its metadata, part of the transaction."""
-        with offset_list(topic, offsets) as listed:
-            check_error(
-                self._lib.send_offsets_to_transaction(
-                    self._handle, listed, group.pointer, milliseconds(timeout_s)
-                ),
-                f"sending offsets of {topic}",
-            )
+        """Make the group's next offsets, each with its metadata, part of the transaction.
+
+        librdkafka may never come back from it: it waits for a group coordinator that a starting
+        broker's metadata did not name, and does not look at its timeout (its issues 5511 and
+        5456, open in 2.16). So another thread calls it, and is left behind with the client when
+        the time is up: the failure is fatal, and close() lets nothing go.
+        """
+        doing = f"sending offsets of {topic}"
+        answer: Future[int | None] = Future()
+
+        def call() -> None:
+            # What librdkafka looks at has to live for as long as it does: self, group, the list.
+            try:
+                with offset_list(topic, offsets) as listed:
+                    answer.set_result(
+                        self._lib.send_offsets_to_transaction(
+                            self._handle, listed, group.pointer, milliseconds(timeout_s)
+                        )
+                    )
+            except BaseException as error:  # noqa: BLE001 - raised below, by the caller's thread
+                answer.set_exception(error)
+
+        threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        try:
+            error = answer.result(timeout_s + _LATE_S)
+        except TimeoutError:
+            self._is_left = True
+            raise KafkaFailure(doing, TIMED_OUT, "it never came back", fatal=True) from None
+        check_error(error, doing)
 
     def commit(self, timeout_s: float | None = None) -> None:
         """Deliver what is queued and commit; a retriable failure may be called again.
@@ -188,6 +214,11 @@ class Producer(Client):
         self._undelivered[:] = 0
         if count:
             raise KafkaFailure(f"{count} messages were not delivered", code)
+
+    def close(self) -> None:
+        if self._is_left:
+            self._client = None
+        super().close()
 
     def _end(self) -> None:
         for pointer in self._topics.values():

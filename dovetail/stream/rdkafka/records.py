@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -22,6 +23,17 @@ class Records:
     data: NDArray[np.uint8]
     bounds: NDArray[np.int64]
     tombstones: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls) -> Self:
+        return cls(
+            np.empty(0, np.int32),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            np.empty(0, np.uint8),
+            np.zeros(1, np.int64),
+            np.empty(0, np.bool_),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -1,0 +1,414 @@
+"""One pipeline under test: warmed up, drained, sent to at a steady rate, and measured meanwhile.
+
+Its rate is how fast a preloaded backlog is drained: from the moment when ingest is ready to the
+last answer, so that a stage that runs ahead of the others flatters nothing. A pipeline that cannot
+keep up even with the warm-up is not waited for: its rate is then that of its disk phase over the
+share of the events that miss, which is the most it could keep up for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import yaml
+
+from bench.arrivals import latency_of, sent_times
+from bench.children import Load, child, wait_for_line
+from bench.measure import Meter, Progress
+from bench.ranges import group_at
+from deploy.local.files import write_atomically
+from deploy.local.live import fetch
+from deploy.local.ports import Ports
+from deploy.local.services import Services, is_ready
+from dovetail.audit import Audit, Auditor
+from dovetail.errors import ConservationError, StackError
+from dovetail.pipeline.load import load_pipeline
+from dovetail.settings import Settings
+from dovetail.stream import ledger
+from dovetail.stream.topics import admin_of, ends, ensure_topics
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, Topology
+from dovetail.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bench.arrivals import Latency
+    from bench.children import Sent
+    from bench.measure import Deadline
+    from deploy.local.services import Service
+    from deploy.local.stack import Stack
+    from dovetail.pipeline.spec import Pipeline
+
+_STUCK_S = 60.0
+_TICK_S = 0.1
+_STATS_EVERY_S = 1.0
+_BEAT_S = 1.5
+"""After so long every service has told its figures anew."""
+
+
+@dataclass(frozen=True)
+class Size:
+    backlog: int
+    warm_up: int
+    """Events of one round of warming up."""
+    warm_rounds: int
+    """Rounds at most."""
+    patience_s: float
+    """A round that takes longer ends the warm-up: the pipeline is too slow to be drained."""
+    window_s: float
+    """For so long one that is too slow is measured."""
+    sustained_s: float
+
+    @property
+    def first(self) -> int:
+        """The first sale_id of the backlog: the same for every pipeline."""
+        return self.warm_up * self.warm_rounds + 1
+
+
+@dataclass
+class Sustained:
+    share: float
+    sent: Sent
+    latency: Latency
+    cpu_s: dict[str, float]
+    others: float
+
+
+@dataclass
+class Drained:
+    """What was measured of a pipeline while it worked on events."""
+
+    rate: float = 0.0
+    middle_rate: float = 0.0
+    events: int = 0
+    hit_rate: float = 0.0
+    missed: int = 0
+    """Events that the disk phase answered."""
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    others: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+    """By how much the services' figures grew, all nodes together: reads, rows_read, …."""
+    estimated: bool = False
+    """Whether it was too slow to be drained, and the rate is its disk phase's."""
+
+
+class Trial:
+    """A running pipeline, and what is measured of it."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        services: Services,
+        settings: Settings,
+        pipeline: Pipeline,
+        size: Size,
+        deadline: Deadline,
+        say: Callable[[str], None],
+    ) -> None:
+        self.topology = Topology(pipeline)
+        self.settings = settings
+        self.sustained: list[Sustained] = []
+        self.resident: dict[str, int] = {}
+        self.held: dict[str, tuple[float, float]] = {}
+        """Most bytes held, and the budget, by process."""
+        self.preload_rate = 0.0
+        self.starts: list[int] = []
+        """Where the backlog begins on the source topic."""
+        self.load = Load(stack.home, self.topology.source.name, stack.environment())
+        self._say = say
+        self._stack = stack
+        self._home = stack.home
+        self._services = services
+        self._size = size
+        self._admin = admin_of(settings)
+        self._auditor = Auditor(settings, self.topology)
+        self._deadline = deadline
+        self._meter: Meter | None = None
+        self._stats_at = 0.0
+
+    @property
+    def restarts(self) -> int:
+        return sum(service.restarts for service in self._services.all)
+
+    @property
+    def control_url(self) -> str:
+        return self._services.control_url
+
+    def close(self) -> None:
+        self._auditor.close()
+
+    # ── measuring ────────────────────────────────────────────────────────────────────────
+
+    def measure(self) -> Drained:
+        """Warm up, then drain the backlog; or say what it would do if it cannot."""
+        return self.drain_backlog() if self.warm_up() else self._estimate()
+
+    def warm_up(self) -> bool:
+        """Send rounds of events until the hit rate stops climbing; tell whether it keeps up."""
+        before = -1.0
+        for _ in range(self._size.warm_rounds):
+            seen = self.audit()
+            self.load.send(self._size.warm_up, math.inf, self.tick)
+            now = self.drain(seen, within_s=self._size.patience_s)
+            hit_rate = _hit_rate(seen, now)
+            if not now.drained:
+                self._say(f"too slow to be drained; {hit_rate:.1%} hits so far")
+                return False
+            self._say(f"warming up: {hit_rate:.1%} hits")
+            if hit_rate - before < 0.01:
+                break
+            before = hit_rate
+        return True
+
+    def drain_backlog(self) -> Drained:
+        ingest = self._ingest()
+        ingest.process.stop()
+        seen = self.audit()
+        self.starts = ends(self._admin, self.topology.source)
+        self.load.skip_to(self._size.first)
+        sent = self.load.send(self._size.backlog, math.inf, self.tick)
+        self.preload_rate = sent.rate
+        self._say(f"{self._size.backlog:,} events preloaded at {sent.rate:,.0f} a second; draining")
+        figures = self._figures()
+        meter = self._meter = Meter(self._home)
+        ingest.process.start()
+        progress = Progress(self._await_ingest(ingest, seen))
+        meter.restart(INGEST)
+        now = self.drain(seen, progress)
+        meter.sample()
+        found = Drained(
+            rate=progress.rate(),
+            middle_rate=progress.middle_rate(),
+            events=sent.events,
+            hit_rate=_hit_rate(seen, now),
+            missed=_count(now, DISK_PHASE, ledger.IN) - _count(seen, DISK_PHASE, ledger.IN),
+            cpu_s=meter.cpu_s(),
+            others=meter.others_share(),
+            figures=self._figures_since(figures),
+        )
+        self._keep_memory(meter)
+        self._say(f"drained at {found.rate:,.0f} events/s, {found.hit_rate:.1%} hits")
+        return found
+
+    def _estimate(self) -> Drained:
+        seen, figures = self.audit(), self._figures()
+        meter = self._meter = Meter(self._home)
+        began = time.monotonic()
+        while time.monotonic() < began + self._size.window_s:
+            self.tick()
+            time.sleep(_TICK_S)
+        now = self.audit()
+        seconds = time.monotonic() - began
+        meter.sample()
+        answered = _count(now, DISK_PHASE, ledger.IN) - _count(seen, DISK_PHASE, ledger.IN)
+        taken = _count(now, CACHE_PHASE, ledger.IN)
+        miss_share = _count(now, CACHE_PHASE, ledger.MISSED) / taken if taken else 1.0
+        found = Drained(
+            rate=answered / seconds / miss_share if miss_share else math.inf,
+            events=round(answered / miss_share) if miss_share else 0,
+            hit_rate=1 - miss_share,
+            missed=answered,
+            cpu_s=meter.cpu_s(),
+            others=meter.others_share(),
+            figures=self._figures_since(figures),
+            estimated=True,
+        )
+        self._say(f"its disk phase could keep up with {found.rate:,.0f} events/s")
+        return found
+
+    def sustain(self, share: float, of_rate: float) -> None:
+        """Send at a share of a rate, and see how old events are when a reader has their output."""
+        rate = round(share * of_rate)
+        events = round(rate * self._size.sustained_s)
+        self._say(f"sending {rate:,} events/s for {self._size.sustained_s:.0f} s")
+        seen = self.audit()
+        source, enriched = self.topology.source, self.topology.enriched
+        starts = ends(self._admin, source)
+        group = group_at(self.settings, enriched.name, ends(self._admin, enriched))
+        arrived = self._home.folder / "arrivals.npz"
+        arguments = [enriched.name, group, str(arrived)]
+        environment = self._stack.environment()
+        with child(self._home, "reader", "bench.arrivals", arguments, environment) as reader:
+            wait_for_line(reader, "ready", self.tick)
+            meter = self._meter = Meter(self._home)
+            sent = self.load.send(events, rate, self._tick_until_sent(meter, sum(starts)))
+            now = self.drain(seen)
+            meter.sample()
+            others = meter.others_share()
+        sent_ms = sent_times(
+            self.settings, source.name, starts, sent.first, events, self._deadline.check
+        )
+        latency = latency_of(arrived, sent_ms, sent.first)
+        arrived.unlink()
+        if latency.outputs != now.outputs - seen.outputs:
+            raise ConservationError(
+                f"the ledgers say {now.outputs - seen.outputs:,} outputs, "
+                f"but {latency.outputs:,} arrived"
+            )
+        self._keep_memory(meter)
+        self.sustained.append(Sustained(share, sent, latency, meter.cpu_s(), others))
+        self._say(f"latency p50 {latency.p50_ms:,.0f} ms, p99 {latency.p99_ms:,.0f} ms")
+
+    def check(self, *, against_sql: bool = False) -> None:
+        """Raise unless every event sent is accounted for."""
+        now = self.audit()
+        self._say(f"conservation  {now.equation()}")
+        problems = list(now.problems)
+        if not now.drained:
+            problems.append(f"{now.waiting:,} events wait and {now.in_flight:,} are in flight")
+        if against_sql:
+            verdict = verify(self.settings, self.topology.pipeline, self.topology, self._say)
+            problems += verdict.differences
+            self._say(f"SQL expects {verdict.expected:,} outputs, found {verdict.outputs:,}")
+        if problems:
+            raise ConservationError("; ".join(problems))
+
+    # ── watching ─────────────────────────────────────────────────────────────────────────
+
+    def audit(self) -> Audit:
+        return self._auditor.audit()
+
+    def tick(self) -> None:
+        self._deadline.check()
+        self._stack.check()
+        self._services.watch()
+        if self._meter:
+            self._meter.sample()
+        if time.monotonic() - self._stats_at >= _STATS_EVERY_S:
+            self._stats_at = time.monotonic()
+            self._look_at_budgets()
+
+    def _tick_until_sent(self, meter: Meter, before: int) -> Callable[[], None]:
+        """Tick, and count the generator's work from its first event on."""
+        sending = False
+
+        def tick() -> None:
+            nonlocal sending
+            self.tick()
+            if not sending and sum(ends(self._admin, self.topology.source)) > before:
+                sending = True
+                meter.restart("generator")
+
+        return tick
+
+    def _look_at_budgets(self) -> None:
+        stats = fetch(self._services.control_url) if self._meter else None
+        for service in stats["services"] if stats else ():
+            figures = service["figures"]
+            if "budget_bytes" in figures:
+                name = f"{service['service']}-{service['node']}"
+                held = figures.get("held_most_bytes", figures.get("held_bytes", 0.0))
+                most = max(held, self.held.get(name, (0.0, 0.0))[0])
+                self.held[name] = (most, figures["budget_bytes"])
+
+    def _figures(self) -> dict[str, float]:
+        """Every figure of the services, added up over the nodes."""
+        total: dict[str, float] = {}
+        stats = fetch(self._services.control_url)
+        for service in stats["services"] if stats else ():
+            for name, value in service["figures"].items():
+                total[name] = total.get(name, 0.0) + value
+        return total
+
+    def _figures_since(self, before: dict[str, float]) -> dict[str, float]:
+        time.sleep(_BEAT_S)
+        return {name: value - before.get(name, 0.0) for name, value in self._figures().items()}
+
+    def _keep_memory(self, meter: Meter) -> None:
+        for name, resident in meter.resident.items():
+            self.resident[name] = max(resident, self.resident.get(name, 0))
+
+    def _ingest(self) -> Service:
+        return next(service for service in self._services.all if service.name == INGEST)
+
+    def _await_ingest(self, ingest: Service, seen: Audit) -> float:
+        """Return when ingest could take the first event."""
+        while True:
+            now = time.monotonic()
+            if is_ready(ingest.url) or self.audit().taken > seen.taken:
+                self.tick()
+                return now
+            self.tick()
+            time.sleep(0.02)
+
+    def drain(
+        self, since: Audit, progress: Progress | None = None, within_s: float = math.inf
+    ) -> Audit:
+        """Wait until everything sent is answered, or for so long."""
+        began = moved = time.monotonic()
+        before = since
+        base = _answered(since)
+        while True:
+            at = time.monotonic()
+            now = self.audit()
+            if progress:
+                progress.note(at, _answered(now) - base)
+            if now.off:
+                raise ConservationError("; ".join(now.problems))
+            if now.drained or at - began > within_s:
+                return now
+            if now.stages != before.stages:
+                moved = at
+            elif at - moved > _STUCK_S:
+                raise StackError(
+                    f"nothing has moved for {_STUCK_S:.0f} s with {now.waiting:,} events waiting "
+                    f"and {now.in_flight:,} in flight; see {self._home.logs}"
+                )
+            before = now
+            self.tick()
+            time.sleep(_TICK_S)
+
+
+@contextlib.contextmanager
+def trial(
+    stack: Stack,
+    pipeline_file: Path,
+    size: Size,
+    deadline: Deadline,
+    say: Callable[[str], None],
+) -> Iterator[Trial]:
+    """Run the pipeline of a file for as long as the `with` lasts."""
+    pipeline = load_pipeline(pipeline_file)
+    settings = Settings(stack.bootstrap, stack.database_url, pipeline_file)
+    ensure_topics(settings, Topology(pipeline).topics())
+    services = Services(
+        stack.home, pipeline, pipeline_file, stack.environment(), Ports(stack.home), say
+    )
+    try:
+        services.start()
+        services.wait_until_ready()
+        running = Trial(stack, services, settings, pipeline, size, deadline, say)
+        with contextlib.closing(running):
+            yield running
+    finally:
+        services.stop()
+
+
+def variant(pipeline_file: Path, folder: Path, algorithm: str, memory: int, nodes: int) -> Path:
+    """Write the same pipeline with another algorithm and budget, and with topics of its own."""
+    settings = yaml.safe_load(pipeline_file.read_text())
+    name = f"{settings['name']}-{algorithm}"
+    settings |= {"name": name, "algorithm": algorithm, "memory": memory // nodes, "nodes": nodes}
+    settings["source"].pop("topic", None)
+    settings.pop("sink", None)
+    file = folder / f"{name}.yaml"
+    write_atomically(file, yaml.safe_dump(settings, sort_keys=False))
+    return file
+
+
+def _answered(seen: Audit) -> int:
+    return seen.enriched + seen.unmatched + seen.dead_lettered
+
+
+def _count(seen: Audit, service: str, outcome: str) -> int:
+    return seen.stages[service][outcome]
+
+
+def _hit_rate(before: Audit, after: Audit) -> float:
+    answered = after.enriched + after.unmatched - before.enriched - before.unmatched
+    return (after.hits - before.hits) / answered if answered else 0.0

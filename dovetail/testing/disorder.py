@@ -1,0 +1,74 @@
+"""How far a sink's order is from the order in which its events came.
+
+assert disorder(came, left) == 0        # source order
+assert disorder(came, left) <= 50       # within 50 events
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from dovetail.stream.batch import EventBatch
+from dovetail.verify import read_all
+from dovetail.verify.reading import origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topology
+    from dovetail.verify.reading import Identity
+
+
+def disorder(came: Iterable[Hashable], left: Sequence[Hashable]) -> int:
+    """The scrambling distance: how many places the event is off that is off furthest.
+
+    Places count among the events that have an output; one with several has its place once, and an
+    error is raised if anything stands between its outputs.
+    """
+    events = [one for at, one in enumerate(left) if at == 0 or one != left[at - 1]]
+    places = {event: place for place, event in enumerate(events)}
+    if len(places) < len(events):
+        raise ValueError("the outputs of one event do not stand together")
+    answered = [event for event in came if event in places]
+    return max((abs(places[event] - place) for place, event in enumerate(answered)), default=0)
+
+
+def disorder_of_keys(came: Iterable[tuple[Hashable, Identity]], left: Sequence[Identity]) -> int:
+    """The largest scrambling distance among the events of one key; `came` has keys with events."""
+    events: dict[Hashable, list[Identity]] = defaultdict(list)
+    outputs: dict[Hashable, list[Identity]] = defaultdict(list)
+    key_of = {}
+    for key, event in came:
+        events[key].append(event)
+        key_of[event] = key
+    for event in left:
+        outputs[key_of[event]].append(event)
+    return max((disorder(events[key], outputs[key]) for key in outputs), default=0)
+
+
+def left_by_slot(settings: Settings, topology: Topology) -> dict[int, list[Identity]]:
+    """For each partition of the sink the events of its outputs, in order."""
+    left: dict[int, list[Identity]] = defaultdict(list)
+    for message in read_all(settings, topology.enriched):
+        origin, slot = origin_of(message, topology.source), message.partition()
+        assert origin is not None, "an output names its event"
+        assert slot is not None
+        left[slot].append(origin)
+    return left
+
+
+def came_by_slot(
+    settings: Settings, topology: Topology
+) -> dict[int, list[tuple[Hashable, Identity]]]:
+    """For each slot its events, with their join keys, as the mapper put them; unless purged."""
+    came: dict[int, list[tuple[Hashable, Identity]]] = defaultdict(list)
+    for message in read_all(settings, topology.mapped):
+        slot = message.partition()
+        assert slot is not None
+        batch = EventBatch.from_message(message.value() or b"")
+        keys = zip(batch.keys.values.tolist(), batch.keys.texts, strict=True)
+        events = zip(batch.partitions.tolist(), batch.offsets.tolist(), strict=True)
+        came[slot] += zip(keys, events, strict=True)
+    return came
