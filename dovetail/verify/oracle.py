@@ -163,8 +163,7 @@ class _Comparison:
             examples = [f"{part}/{off} {_shown(value)}" for part, off, value, _ in rows]
             self._differ(f"{what} too much", rows[0][3], examples)
         self._connection.execute(
-            f"DELETE FROM oracle_events e USING {table} s"
-            " WHERE (e.part, e.off) = (s.part, s.off)"
+            f"DELETE FROM oracle_events e USING {table} s WHERE (e.part, e.off) = (s.part, s.off)"
         )
 
     def _compare(self, name: str, table: str, expected: sql.Composed) -> int:
