@@ -89,6 +89,8 @@ class Load:
         self._topic = topic
         self._environment = environment
         self._next = 1
+        self.sent = 0
+        """Events in all, those that are being sent included."""
 
     def skip_to(self, first: int) -> None:
         """Go on with this sale_id."""
@@ -97,6 +99,7 @@ class Load:
     def send(self, events: int, rate: float, tick: Callable[[], None]) -> Sent:
         first = self._next
         self._next += events
+        self.sent += events
         wanted = "max" if rate == math.inf else str(rate)
         arguments = ["generate", "--topic", self._topic, "--skew", "1.0", "--rate", wanted]
         arguments += ["--count", str(events), "--first", str(first)]

@@ -271,7 +271,7 @@ class Trial:
     # ── watching ─────────────────────────────────────────────────────────────────────────
 
     def audit(self) -> Audit:
-        return self._auditor.audit()
+        return self._auditor.audit_of(self.load.sent)
 
     def tick(self) -> None:
         self._deadline.check()

@@ -115,6 +115,7 @@ class Auditor:
     def __init__(self, settings: Settings, topology: Topology) -> None:
         self._topology = topology
         self._admin = admin_of(settings)
+        self._gaps: dict[int, tuple[int, int]] = {}
         self._unread = Unread(settings, topology.source)
         self._offsets = {
             stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
@@ -122,15 +123,26 @@ class Auditor:
         }
 
     def audit(self) -> Audit:
+        committed = self._committed()
+        return self._of(committed, self._waiting(committed[services.INGEST]))
+
+    def audit_of(self, sent: int) -> Audit:
+        """The same for whoever knows how many events were sent: the source is not looked at."""
+        committed = self._committed()
+        taken = _ledger(committed[services.INGEST])[ledger.IN]
+        return self._of(committed, max(0, sent - taken))
+
+    def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
-        committed = {
+        return {
             stage.service: self._offsets[stage.service].read()
             for stage in reversed(self._topology.stages)
         }
+
+    def _of(self, committed: dict[str, dict[int, Committed]], waiting: int) -> Audit:
         stages = {
             stage.service: _ledger(committed[stage.service]) for stage in self._topology.stages
         }
-        waiting = self._waiting(committed[services.INGEST])
         return Audit(stages, waiting, list(_problems(stages)))
 
     def _waiting(self, committed: dict[int, Committed]) -> int:
@@ -145,11 +157,16 @@ class Auditor:
             number: max(start, committed[number].offset if number in committed else 0)
             for number, start in enumerate(starts)
         }
-        behind = {number: at for number, at in taken.items() if at < last[number]}
-        return sum(last[number] - taken[number] for number in self._unread.behind(behind))
+        gaps = {number: (at, last[number]) for number, at in taken.items() if at < last[number]}
+        # What moves is being read: only what stands still may be nobody's to read.
+        still = {
+            number: gap[0] for number, gap in gaps.items() if self._gaps.get(number, gap) == gap
+        }
+        self._gaps = gaps
+        waiting = self._unread.behind(still) | (gaps.keys() - still.keys())
+        return sum(last[number] - taken[number] for number in waiting)
 
     def close(self) -> None:
-        self._unread.close()
         for offsets in self._offsets.values():
             offsets.close()
 

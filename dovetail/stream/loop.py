@@ -359,7 +359,7 @@ class Loop:
                 {
                     "transactional.id": self._member,
                     "client.id": self._member,
-                    "transaction.timeout.ms": 60_000,
+                    "transaction.timeout.ms": 20_000,
                     # The broker is busy finishing the last transaction for some ms after
                     # its commit; librdkafka asks again after this pause.
                     "retry.backoff.ms": 5,

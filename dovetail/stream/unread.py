@@ -24,14 +24,55 @@ _A_LOOK_S = 0.05
 
 
 class Unread:
-    """Looks for committed records of one topic, taking as few bytes as it can."""
+    """Looks for committed records of one topic, taking as few bytes as it can.
+
+    Every look is a client's first: one that is pointed here and there again and again under load
+    now and then gets no answer at all.
+    """
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
+        self._settings = settings
         self._topic = topic.name
-        self._consumer = Consumer(
-            settings.client(
+
+    def behind(self, offsets: dict[int, int]) -> set[int]:
+        """Give the partitions that have a record at or behind their offset, of those named."""
+        if not offsets:
+            return set()
+        consumer = self._new_consumer()
+        try:
+            consumer.assign(
+                [TopicPartition(self._topic, number, at) for number, at in offsets.items()]
+            )
+            return self._found(consumer, set(offsets))
+        except KafkaException as error:
+            raise Unavailable(f"{self._topic} cannot be read: {error}") from error
+        finally:
+            consumer.close()
+
+    def _found(self, consumer: Consumer, looking: set[int]) -> set[int]:
+        found: set[int] = set()
+        deadline = time.monotonic() + _WITHIN_S
+        why = "no answer"
+        while looking:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{self._topic} cannot be read: {why}")
+            message = consumer.poll(_A_LOOK_S)
+            if message is None:
+                continue
+            error, number = message.error(), message.partition()
+            if error is None:
+                found |= looking & {number}
+            elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                why = error.str()  # it may pass: a leader moves, a broker restarts
+                continue
+            looking = looking - {number}
+        return found
+
+    def _new_consumer(self) -> Consumer:
+        return Consumer(
+            self._settings.client(
                 {
-                    "group.id": f"{topic.name}.{uuid.uuid4()}",  # required, and never committed to
+                    "group.id": f"{self._topic}.{uuid.uuid4()}",  # required, and never committed to
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
                     "isolation.level": "read_committed",
@@ -43,37 +84,3 @@ class Unread:
                 }
             )
         )
-
-    def behind(self, offsets: dict[int, int]) -> set[int]:
-        """Give the partitions that have a record at or behind their offset, of those named."""
-        if not offsets:
-            return set()
-        found: set[int] = set()
-        looking = set(offsets)
-        deadline = time.monotonic() + _WITHIN_S
-        why = "no answer"
-        try:
-            self._consumer.assign(
-                [TopicPartition(self._topic, number, at) for number, at in offsets.items()]
-            )
-            while looking:
-                if time.monotonic() > deadline:
-                    raise Unavailable(f"{self._topic} cannot be read: {why}")
-                message = self._consumer.poll(_A_LOOK_S)
-                if message is None:
-                    continue
-                error, number = message.error(), message.partition()
-                if error is None:
-                    found |= looking & {number}
-                elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    why = error.str()  # it may pass: a leader moves, a broker restarts
-                    continue
-                looking -= {number}
-        except KafkaException as error:
-            raise Unavailable(f"{self._topic} cannot be read: {error}") from error
-        finally:
-            self._consumer.unassign()
-        return found
-
-    def close(self) -> None:
-        self._consumer.close()

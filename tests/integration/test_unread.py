@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
@@ -48,22 +47,22 @@ def test_markers_and_aborted_records_are_not_waiting(settings, topic, producer):
     while ends(admin_of(settings), topic) != [2, 2, 1_001]:
         assert time.monotonic() < deadline, ends(admin_of(settings), topic)
         time.sleep(0.05)
-    with closing(Unread(settings, topic)) as unread:
-        assert unread.behind({0: 0, 1: 0, 2: 0}) == {0, 1}
-        assert unread.behind({0: 1, 1: 0, 2: 500}) == {1}
-        assert unread.behind({0: 1, 1: 1}) == set()
-        assert unread.behind({}) == set()
-        producer.begin_transaction()
-        producer.produce(topic.name, b"later", partition=2)
-        producer.commit_transaction()
-        assert unread.behind({0: 1, 1: 1, 2: 0}) == {2}
+    unread = Unread(settings, topic)
+    assert unread.behind({0: 0, 1: 0, 2: 0}) == {0, 1}
+    assert unread.behind({0: 1, 1: 0, 2: 500}) == {1}
+    assert unread.behind({0: 1, 1: 1}) == set()
+    assert unread.behind({}) == set()
+    producer.begin_transaction()
+    producer.produce(topic.name, b"later", partition=2)
+    producer.commit_transaction()
+    assert unread.behind({0: 1, 1: 1, 2: 0}) == {2}
 
 
 def test_an_open_transaction_is_not_waiting_yet(settings, topic, producer):
     producer.begin_transaction()
     producer.produce(topic.name, b"open", partition=0)
     producer.flush()
-    with closing(Unread(settings, topic)) as unread:
-        assert unread.behind({0: 0}) == set()
-        producer.commit_transaction()
-        assert unread.behind({0: 0}) == {0}
+    unread = Unread(settings, topic)
+    assert unread.behind({0: 0}) == set()
+    producer.commit_transaction()
+    assert unread.behind({0: 0}) == {0}

@@ -42,6 +42,19 @@ ROWS = st.dictionaries(KEY, st.lists(ROW, min_size=1, max_size=3), min_size=4)
 KEYS = st.lists(st.lists(KEY, min_size=1, max_size=8), min_size=5, max_size=25)
 
 
+class WatchedLine(Line):
+    """A line that never takes more than its room, or one batch."""
+
+    def __init__(self, within, room, largest):
+        super().__init__(within, room)
+        self._most = max(room, largest)
+
+    def due(self, waiting):
+        found = super().due(waiting)
+        assert self.nbytes <= self._most
+        return found
+
+
 def by_cache(batch, known, rows):
     """The batch with the entries of the keys that the cache knows."""
     keys = batch.keys.values.tolist()
@@ -86,18 +99,15 @@ def test_the_output_is_in_order_and_every_event_is_answered_once(
     broker, events = filled(keys)
     known_to_the_cache(broker, rows, lambda: set(random.sample(range(10), random.randint(0, 10))))
     largest = max(batch.nbytes for log in broker.logs.values() for batch in log)
-    lines = []
 
     def new_node():
-        line = None if within is None else Line(within, room)
-        lines.append(line)
+        line = None if within is None else WatchedLine(within, room, largest)
         memory = DISK_BUFFER + 200 + pool * BYTES_A_BLOCK
         return Node(broker, rows, algorithm, memory, pipeline, line)
 
     cluster = Cluster(new_node)
     for deed, which, more in deeds:
         getattr(cluster, deed)(which, more)
-        assert all(line is None or line.nbytes <= max(room, largest) for line in lines)
     cluster.drain()
 
     assert broker.outputs == joined(events, rows)
