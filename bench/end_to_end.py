@@ -75,7 +75,7 @@ class Plan:
     """When to give up. A quiet machine needs half of it."""
 
 
-QUICK = Plan(Size(1_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 400_000, 15_000, 560.0)
+QUICK = Plan(Size(2_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 500_000, 15_000, 560.0)
 FULL = Plan(
     Size(4_000_000, 500_000, 8, 30.0, 20.0, 30.0),
     tuple(algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO),

@@ -135,5 +135,5 @@ def policy_named(name: str, parameters: Parameters | None = None) -> Policy:
     """The cache policy of an algorithm; that of `auto` holds whatever it runs."""
     given = parameters or Parameters()
     if name == AUTO:
-        return AutoCache(given.switching_factor)
+        return AutoCache(given.cache_share)
     return algorithm_named(name).policy(given)

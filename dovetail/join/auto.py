@@ -319,13 +319,17 @@ class Auto:
     def _consider(self, rate: float, *, saturated: bool) -> None:
         """Judge a stretch; two that fall far behind the ones before are no accident."""
         self._behind = self._behind + 1 if rate < (1 - _CHANGE) * self._rate else 0
-        changed = self._behind == _NO_ACCIDENT or saturated != self._saturated
-        if self._behind == _NO_ACCIDENT:
+        slower = self._behind == _NO_ACCIDENT
+        if slower:
             self._forget()
-        self._rate = (self._rate + rate) / 2 if self._rate and not changed else rate
+        # The models take their time: a hundredth of all, at most, unless it has become slower.
+        due = slower or self._clock() - self._asked_models >= _RESTING * self._models_took
+        other = saturated != self._saturated
+        if other and not due:
+            return  # it has no plans to be compared with; on a bursty stream it comes and goes
+        self._rate = (self._rate + rate) / 2 if self._rate and not (slower or other) else rate
         self._saturated = saturated
-        # The models take their time: a hundredth of all, at most, unless something has changed.
-        if changed or self._clock() - self._asked_models >= _RESTING * self._models_took:
+        if due:
             self._ask_models()
         last_rate = self._rate
         if self._choose():

@@ -51,6 +51,8 @@ _TIMEOUT_S = 30.0
 _IDLE_S = 0.1
 _A_LOT = 4 << 20
 """Bytes in one step: some hundred thousand events a second."""
+_MORE_S = 0.01
+"""How long a step waits for more: a fetch takes about as long."""
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 _LASTING_S = 1.0
 """A handler that has no room for so long has its partitions paused. Not before: what is fetched
@@ -193,9 +195,10 @@ class Loop:
                     "fetch.wait.max.ms": 100,
                     # After a full queue; a whole second, otherwise, with nothing to work on.
                     "fetch.queue.backoff.ms": 20,
-                    "fetch.message.max.bytes": 4 << 20,
-                    "fetch.max.bytes": max(4 << 20, self._size.max_bytes),
-                    "queued.max.messages.kbytes": self._size.max_bytes >> 10,
+                    "fetch.message.max.bytes": _A_LOT,
+                    "fetch.max.bytes": max(_A_LOT, self._size.max_bytes),
+                    # Not less than one fetch may bring, or the next would have to wait.
+                    "queued.max.messages.kbytes": max(_A_LOT, self._size.max_bytes) >> 10,
                     "queued.min.messages": 200_000,
                 }
             ),
@@ -303,7 +306,7 @@ class Loop:
             taken_for = time.monotonic() - self._step_started
             if not self._handler.hungry or taken_for > self._size.pause(self._taken):
                 return touched
-            records = self._consume(0.0)
+            records = self._consume(_MORE_S)
             if self._moved:
                 raise Unavailable("partitions moved in the middle of a step")
             if not len(records):

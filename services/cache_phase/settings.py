@@ -20,8 +20,8 @@ _SHARE = 1 / 2
 """Where events wait for a scan or a partition: a byte is worth as much to either phase."""
 _LEAST_LEFT = 5 << 18
 """Bytes that the disk phase needs for a window, a batch and a query."""
-_BATCHES = 16
-"""Batches of the disk phase's share: an eighth of it is for those that have no room yet."""
+_BATCHES = 8
+"""Batches of the disk phase's share: a quarter of it is for those that have no room yet."""
 
 
 def budget(pipeline: Pipeline) -> int:

@@ -10,7 +10,7 @@ from dovetail.join.auto import Auto
 from dovetail.join.cost.factors import TYPICAL
 from dovetail.join.cost.footprint import engine_workload
 from dovetail.join.cost.popularity import ZipfPopularity
-from dovetail.join.emigration import MEMORY, Emigration
+from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
 from dovetail.join.tuning import ArrivalTuner
 from dovetail.pipeline.spec import Algorithm
@@ -34,7 +34,7 @@ rows a second as JSON, and finds 125,000 keys a second in batches."""
 _ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
 """Of what no event and no row was seen of yet."""
 _GUESSED_SKEW = 0.5
-_REMEMBERED = 256
+_REMEMBERED = 512
 """A byte to remember who was looked up lately, for so many bytes of cache that they compete for:
 more remembers who comes too seldom, fewer leave the cache empty."""
 
@@ -46,9 +46,7 @@ def build_join(
     clock: Callable[[], float],
 ) -> tuple[MasterJoin, Emigration]:
     """Join and emigration take `memory` bytes together."""
-    emigration = Emigration(
-        pipeline.algorithm, memory=max(MEMORY, cache_budget(pipeline) // _REMEMBERED)
-    )
+    emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // _REMEMBERED)
     memory -= emigration.allocated
     facts = relation.facts
     if pipeline.algorithm is Algorithm.AUTO:

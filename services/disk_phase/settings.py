@@ -45,8 +45,8 @@ def budget(pipeline: Pipeline) -> int:
 def shares(pipeline: Pipeline) -> Shares:
     whole = budget(pipeline)
     window = max(LEAST, whole // _HELD_AN_EVENT) * BYTES_AN_EVENT
-    arrivals = whole // 8
     line = whole // 4 if pipeline.order.within is not None else 0
+    arrivals = whole // (8 if line else 4)
     join = whole - window - arrivals - line
     if join < _LEAST_JOIN:
         raise ConfigError(

@@ -12,7 +12,7 @@ import pytest
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.testing.disorder import came_by_slot, disorder, disorder_of_keys, left_by_slot
 from dovetail.testing.threads import ThreadedPipeline
-from dovetail.verify import read_all
+from dovetail.verify import Judge, read_all
 from tests.e2e.test_kill import KEYS, SALES, assert_exact, under_load
 
 ORDERS = ["key", "source", {"within": 50}]
@@ -131,10 +131,11 @@ def test_the_order_is_kept_when_services_are_killed_and_slots_move(order, run_pi
         load.stop()
         assert_exact(pipeline, load.sent)
 
-        came = []
-        for message in read_all(pipeline.settings, pipeline.topology.source):
-            key = json.loads(message.value())["product_id"]
-            came.append((key, (message.partition(), message.offset())))
+        judge = Judge(pipeline.spec)
+        came = [
+            (judge.key_of(message.value()), (message.partition(), message.offset()))
+            for message in read_all(pipeline.settings, pipeline.topology.source)
+        ]
         left = left_by_slot(pipeline.settings, pipeline.topology)
     for outputs in left.values():
         if order == "key":

@@ -105,17 +105,19 @@ class Model:
             self.cycle = cycle
 
     def _wanted(self, old, events, threshold):
-        if old or self.kind in ("lru", "inequality"):
+        if old or self.kind in ("lru", "inequality", "frequency"):
             return True
         return self.kind == "threshold" and events >= threshold
 
     def _fits(self, new):
         if new.takes * LARGEST_SHARE > self.blocks:
             return False
-        while self.kind in ("lru", "threshold") and self.taken + new.takes > self.blocks:
+        while (
+            self.kind in ("lru", "threshold", "frequency") and self.taken + new.takes > self.blocks
+        ):
             coldest, key = next(iter(self.held.items()))
             del self.held[coldest]
-            if self.kind == "threshold" and key.hits:
+            if self.kind in ("threshold", "frequency") and key.hits:
                 key.hits >>= 1
                 self.held[coldest] = key
             else:
@@ -259,7 +261,7 @@ class Pair:
         ("srj", "lru"),
         ("cachejoin", "threshold"),
         ("ssbj", "inequality"),
-        ("auto", "inequality"),
+        ("auto", "frequency"),
     ],
 )
 @pytest.mark.parametrize("keys", [INT_KEYS, TEXT_KEYS], ids=["int", "text"])

@@ -12,6 +12,7 @@ from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.line import Line
 from dovetail.stream.window import LEAST, Window
 from dovetail.testing.fakes import (
     InMemoryMaster,
@@ -32,7 +33,7 @@ SLOTS = 4
 class Disk:
     """A handler with everything around it, fed a step at a time."""
 
-    def __init__(self, master=None, join="inner", key_type="int", algorithm="srj"):
+    def __init__(self, master=None, join="inner", key_type="int", algorithm="srj", order="none"):
         columns = {"columns": ["name"]} if join in ("inner", "left") else {}
         pipeline = Pipeline.model_validate(
             {
@@ -42,6 +43,7 @@ class Disk:
                 "master": {"table": "goods", **columns},
                 "join": join,
                 "algorithm": algorithm,
+                "order": order,
                 "slots": SLOTS,
             }
         )
@@ -59,6 +61,7 @@ class Disk:
             1 << 20,
             Latency(),
             self._clock,
+            None if pipeline.order.within is None else Line(pipeline.order.within, 1 << 20),
         )
 
     def _clock(self):
@@ -69,8 +72,12 @@ class Disk:
 
     def step(self, *keys, slot=0, first_offset=0):
         events = [(key, json.dumps({"id": _shown(key)}).encode()) for key in keys]
-        batches = [(slot, event_batch(events, first_offset=first_offset))] if events else []
-        self.handler.handle(records_of(batches), self.producer, self.ledger)
+        batches = [event_batch(events, first_offset=first_offset)] if events else []
+        return self.take(*batches, slot=slot)
+
+    def take(self, *batches, slot=0):
+        records = records_of([(slot, batch) for batch in batches])
+        self.handler.handle(records, self.producer, self.ledger)
         return self.ledger.commit()
 
     def values(self, topic):

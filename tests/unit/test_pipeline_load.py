@@ -163,8 +163,8 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("join: inner", "sink: {topic: sales_parked}", ("pipeline.yaml:15: sink.topic: Dovetail"
          " itself writes to 'sales.parked' (to Kafka the same as 'sales_parked');"
          " choose another topic")),
-        ("join: inner", "order: arrival", ("pipeline.yaml:15: order: 'arrival' is no order; write one"
-         " of none, key, source, or {within: 1000}")),
+        ("join: inner", "order: arrival", ("pipeline.yaml:15: order: 'arrival' is no order; write"
+         " one of none, key, source, or {within: 1000}")),
         ("join: inner", "order: [key]", ("pipeline.yaml:15: order: this is no order; write one"
          " of none, key, source, or {within: 1000}")),
         ("join: inner", "order: {by: key}", ("pipeline.yaml:15: order: this is no order; write one"
