@@ -32,7 +32,7 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
-	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py
+	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py tests/e2e/test_order.py
 
 .PHONY: check
 check: $(VENV)/ready ## Lint, format and types

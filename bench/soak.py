@@ -1,6 +1,7 @@
 """`make soak`: the pipeline at full rate for some minutes; what must not grow does not.
 
-1. Drain a backlog: that is the rate it can do. Send at 80 % of it for MINUTES.
+1. Drain a backlog: that is the rate it can do. Send at 60 % of it for MINUTES: the generator and
+   whoever watches need their share of the same cores.
 2. Once a second, look at what every process has resident, what every stage says that it holds, and
    how many events wait or are in flight.
 3. When all is drained, check the conservation sum.
@@ -40,7 +41,7 @@ from dovetail.errors import DovetailError
 if TYPE_CHECKING:
     from deploy.local.home import Home
 
-SHARE = 0.8
+SHARE = 0.6
 GROWTH, SLACK = 0.05, 8 * MIB
 """How much more a service may have resident in the last minute than in the second."""
 LAG_S = 5.0
@@ -152,7 +153,7 @@ def soak(pipeline_file: Path, minutes: float) -> Soaked:
         say(f"sending {rate:,} events/s for {minutes:g} minutes")
         watch = _Watch(run, stack.home, soaked)
         run.load.send(round(rate * minutes * MINUTE_S), rate, watch.look)
-        end = run.drain()
+        end = run.drain(run.audit())
         soaked.equation = end.equation()
         soaked.conserved = end.drained and not end.problems
         soaked.restarts = run.restarts
@@ -184,7 +185,7 @@ class _Watch:
             self._began = now
         self._last = now
         held = _held(self._run.control_url)
-        lag = seen.waiting + seen.in_flight
+        lag = self._run.waiting(seen) + seen.in_flight
         sample = Sample(now - self._began, _resident(self._home), held, lag)
         self._soaked.samples.append(sample)
         if now - self._told >= MINUTE_S / 2:

@@ -275,6 +275,10 @@ class Trial:
     def audit(self) -> Audit:
         return self._auditor.audit_of(self.load.sent)
 
+    def waiting(self, seen: Audit) -> int:
+        """Events on the source topic that ingest has not taken: its sender uses no transactions."""
+        return max(0, sum(ends(self._admin, self.topology.source)) - seen.taken)
+
     def tick(self) -> None:
         self._deadline.check()
         self._stack.check()
