@@ -28,7 +28,16 @@ run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a mi
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
-	$(BIN)/python -m pytest tests $(TESTS)
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-pipeline test-library
+
+# Side by side: the one waits for brokers and processes most of the time, the other computes.
+.PHONY: test-pipeline
+test-pipeline: $(VENV)/ready ## What runs on a broker and a database: the integration, end-to-end and chaos tests
+	$(BIN)/python -m pytest tests/chaos tests/e2e tests/integration $(TESTS)
+
+.PHONY: test-library
+test-library: $(VENV)/ready ## What needs neither: the unit and property tests
+	$(BIN)/python -m pytest tests/unit tests/property $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)

@@ -57,8 +57,7 @@ SETTINGS: dict[str, object] = {
     "group.consumer.min.session.timeout.ms": 1_000,
     "group.consumer.min.heartbeat.interval.ms": 300,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
-    # Its usual eleven threads get in one another's way on the few cores of such a machine: these
-    # take a quarter less CPU for the same messages.
+    # Its usual eleven threads get in one another's way on the few cores of such a machine.
     "num.network.threads": 1,
     "num.io.threads": 2,
     # A start and a clean stop each wait for a heartbeat or two.

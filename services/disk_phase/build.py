@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FROM_POSTGRES: Factors = replace(TYPICAL, seek=1.6e-3, page=2.1e-4, request=1e-3, key=8e-6)
 """What reading a table of PostgreSQL's takes, to begin with; `auto` learns what it really does.
 
-Measured on the demo's table, 68 rows a page (bench/master_reads.py): the database encodes 320,000
-rows a second as JSON, and finds 125,000 keys a second in batches."""
+Seek and page are of the demo's table, 68 rows a page (bench/master_reads.py): the database encodes
+320,000 rows a second as JSON. A lookup's are a guess: 125,000 keys a second in batches."""
 _ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
 """Of what no event and no row was seen of yet."""
 _GUESSED_SKEW = 0.5
