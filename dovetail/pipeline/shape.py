@@ -217,7 +217,7 @@ def _memory(value: object) -> object:
 def _enough_memory(size: int) -> int:
     if size >= LEAST_MEMORY:
         return size
-    meant = f"; did you mean {size}MiB?" if LEAST_MEMORY <= size * MIB <= 1024**2 * MIB else ""
+    meant = f"; did you mean {size}MiB?" if LEAST_MEMORY <= size * MIB < MIB * MIB else ""
     least = format_size(LEAST_MEMORY)
     raise ValueError(f"{format_size(size)} is too little: a node needs at least {least}{meant}")
 

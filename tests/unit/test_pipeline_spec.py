@@ -212,3 +212,8 @@ def test_the_derived_topics_are_those_of_the_topology() -> None:
 @pytest.mark.parametrize("model", [Pipeline, Source, Master, Overload, Sink])
 def test_every_setting_has_an_example(model: type[BaseModel]) -> None:
     assert [name for name, info in model.model_fields.items() if not info.examples] == []
+
+
+def test_a_size_with_its_unit_is_not_taken_for_one_without() -> None:
+    assert "did you mean" not in refusal(memory="1MiB")
+    assert "did you mean 128MiB?" in refusal(memory=128)
