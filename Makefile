@@ -23,8 +23,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file)
-	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE))
+run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
@@ -84,5 +84,5 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say make PYTHON=/path/to/a/newer/python"; exit 1; }
 	@echo "making the virtual environment in $(VENV) (once; some minutes on a slow line)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[local,dev]'
+	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[local,spark,dev]'
 	@touch $@

@@ -2,6 +2,9 @@
 
 The ledgers of all stages are added up and every equation between them is checked: a
 stage gives out what it took in, and between two stages there is only what is in flight.
+
+In a chain an event with many rows in one table goes on as so many copies, which the next tables
+count one by one: in + copies = enriched + ….
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dovetail import topology as services
+from dovetail.pipeline.spec import Engine
 from dovetail.stream import ledger
 from dovetail.stream.ledger import dead_letters, parse, shed_events
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.slot_state import SlotState, as_stages
 from dovetail.stream.topics import admin_of, beginnings, ends
 from dovetail.stream.unread import Unread
 
@@ -22,15 +27,10 @@ if TYPE_CHECKING:
 
     from dovetail.settings import Settings
     from dovetail.stream.offsets import Committed
-    from dovetail.topology import Topology
+    from dovetail.topology import Handover, Topology
 
 _ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED, ledger.PARKED)
-_HANDOVERS = (
-    (services.INGEST, ledger.CLEAN, services.MAPPER),
-    (services.MAPPER, ledger.MAPPED, services.CACHE_PHASE),
-    (services.CACHE_PHASE, ledger.MISSED, services.DISK_PHASE),
-)
-"""Which stage passes events on, as which outcome, and to which stage."""
+_PASSED_ON = (ledger.CLEAN, ledger.MAPPED, ledger.MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Audit:
     """Events, by outcome, as of one moment; `stages` holds each stage's ledger."""
 
     stages: dict[str, Counter[str]]
+    topology: Topology
     waiting: int
     """Records of the source topic that ingest has not taken yet: not `in` so far."""
     problems: list[str] = field(default_factory=list)
@@ -48,23 +49,38 @@ class Audit:
 
     @property
     def enriched(self) -> int:
-        return self._both(ledger.ENRICHED)
+        """By the last table; what only some of a chain's tables have enriched is in flight."""
+        return self._by(self.topology.links[-1], ledger.ENRICHED)
+
+    @property
+    def copies(self) -> int:
+        """What a chain's tables have made more of the events, for those with many rows."""
+        return sum(
+            self._by(link, ledger.OUTPUTS) - self._by(link, ledger.ENRICHED)
+            for link in self.topology.links[:-1]
+        )
 
     @property
     def unmatched(self) -> int:
-        return self._both(ledger.UNMATCHED)
+        return self._by_all(ledger.UNMATCHED)
 
     @property
     def parked(self) -> int:
-        return self._both(ledger.PARKED)
+        return self._by_all(ledger.PARKED)
 
     @property
     def outputs(self) -> int:
-        return self._both(ledger.OUTPUTS)
+        return self._by(self.topology.links[-1], ledger.OUTPUTS)
 
     @property
     def hits(self) -> int:
-        return self._both(ledger.HITS)
+        return self._by_all(ledger.HITS)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Of the answers, those of the caches; None before there is one."""
+        answers = sum(self._by_all(outcome) for outcome in (ledger.ENRICHED, ledger.UNMATCHED))
+        return self.hits / answers if answers else None
 
     @property
     def dead_lettered(self) -> int:
@@ -77,14 +93,14 @@ class Audit:
     @property
     def in_flight(self) -> int:
         answered = self.enriched + self.unmatched + self.parked
-        return self.taken - answered - self.dead_lettered - self.shed
+        return self.taken + self.copies - answered - self.dead_lettered - self.shed
 
     @property
     def backlogs(self) -> dict[str, int]:
         """Events in front of each stage: passed on to it, not taken in yet."""
         waiting = {services.INGEST: self.waiting}
-        for before, outcome, after in _HANDOVERS:
-            waiting[after] = self.stages[before][outcome] - self.stages[after][ledger.IN]
+        for one in self.topology.handovers:
+            waiting[one.taker] = _given(self.stages, one) - self.stages[one.taker][ledger.IN]
         return waiting
 
     @property
@@ -97,16 +113,19 @@ class Audit:
         return bool(self.problems)
 
     def equation(self) -> str:
+        copies = f" + copies {self.copies:,}" if self.topology.next else ""
         return (
-            f"in {self.taken:,} = enriched {self.enriched:,} + unmatched {self.unmatched:,} "
-            f"+ parked {self.parked:,} + dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
+            f"in {self.taken:,}{copies} = enriched {self.enriched:,} "
+            f"+ unmatched {self.unmatched:,} + parked {self.parked:,} "
+            f"+ dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
             f"+ in flight {self.in_flight:,}"
         )
 
-    def _both(self, outcome: str) -> int:
-        return (
-            self.stages[services.CACHE_PHASE][outcome] + self.stages[services.DISK_PHASE][outcome]
-        )
+    def _by(self, link: Topology, outcome: str) -> int:
+        return sum(self.stages[phase.service][outcome] for phase in link.phases)
+
+    def _by_all(self, outcome: str) -> int:
+        return sum(self._by(link, outcome) for link in self.topology.links)
 
 
 class Auditor:
@@ -117,9 +136,13 @@ class Auditor:
         self._admin = admin_of(settings)
         self._gaps: dict[int, tuple[int, int]] = {}
         self._unread = Unread(settings, topology.source)
+        self._by_spark = topology.pipeline.engine is Engine.SPARK
+        read = {stage.service: stage.reads for stage in topology.stages}
+        if self._by_spark:
+            read = {services.ENRICH: topology.mapped}
         self._offsets = {
-            stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
-            for stage in topology.stages
+            service: CommittedOffsets(settings, topology.group(service), topic)
+            for service, topic in read.items()
         }
 
     def audit(self) -> Audit:
@@ -134,6 +157,10 @@ class Auditor:
 
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
+        if self._by_spark:
+            slots = self._offsets[services.ENRICH].read().values()
+            states = [SlotState.parse(slot.text) for slot in slots]
+            return as_stages(states, self._topology.source.partitions)
         return {
             stage.service: self._offsets[stage.service].read()
             for stage in reversed(self._topology.stages)
@@ -143,7 +170,7 @@ class Auditor:
         stages = {
             stage.service: _ledger(committed[stage.service]) for stage in self._topology.stages
         }
-        return Audit(stages, waiting, list(_problems(stages)))
+        return Audit(stages, self._topology, waiting, list(_problems(stages, self._topology)))
 
     def _waiting(self, committed: dict[int, Committed]) -> int:
         """Records of the source behind what ingest has committed, or behind its beginning.
@@ -171,20 +198,27 @@ class Auditor:
             offsets.close()
 
 
-def _problems(stages: dict[str, Counter[str]]) -> Iterator[str]:
+def _problems(stages: dict[str, Counter[str]], topology: Topology) -> Iterator[str]:
     for service, counts in stages.items():
         given = _given_out(counts)
         if given != counts[ledger.IN]:
             yield f"{service} took in {counts[ledger.IN]:,} events and gave out {given:,}"
-    for before, outcome, after in _HANDOVERS:
-        sent, received = stages[before][outcome], stages[after][ledger.IN]
+    for one in topology.handovers:
+        sent, received = _given(stages, one), stages[one.taker][ledger.IN]
         if received > sent:
-            yield f"{after} took in {received:,} events, but {before} had passed on only {sent:,}"
+            givers = " and ".join(one.givers)
+            yield (
+                f"{one.taker} took in {received:,} events, but {givers} had passed on only {sent:,}"
+            )
+
+
+def _given(stages: dict[str, Counter[str]], one: Handover) -> int:
+    return sum(stages[giver][one.outcome] for giver in one.givers)
 
 
 def _given_out(counts: Counter[str]) -> int:
     """Add up what became of a stage's events: passed on, answered, buried or shed."""
-    passed_on = sum(counts[outcome] for _, outcome, _ in _HANDOVERS)
+    passed_on = sum(counts[outcome] for outcome in _PASSED_ON)
     answered = sum(counts[outcome] for outcome in _ANSWERED)
     return passed_on + answered + dead_letters(counts) + shed_events(counts)
 

@@ -1,4 +1,4 @@
-"""`dovetail`: check a pipeline, generate events, audit and verify a running pipeline."""
+"""`dovetail`: check a pipeline, generate events, audit and verify a pipeline, run a Spark job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def main() -> int:
     _add_pipeline_command(
         commands, "verify", _verify, "compare a drained pipeline's output with SQL"
     )
-    arguments = parser.parse_args()
+    commands.add_parser("spark", help="run a job on Spark", add_help=False)
+    arguments, others = parser.parse_known_args()
+    if arguments.command == "spark":
+        return _spark(others)
+    if others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
     try:
         return int(arguments.run(arguments))
     except DovetailError as error:
@@ -110,6 +115,18 @@ def _verify(arguments: argparse.Namespace) -> int:
     for difference in verdict.differences:
         print(f"off: {difference}")
     return 0 if verdict.equal else 1
+
+
+def _spark(arguments: list[str]) -> int:
+    """The job's own parser reads its arguments: `dovetail spark --help` lists the jobs."""
+    try:
+        from services.spark.__main__ import main
+    except ModuleNotFoundError as error:
+        if error.name not in {"pyspark", "py4j"}:
+            raise
+        print("dovetail: Spark is not installed: pip install 'dovetail[spark]'", file=sys.stderr)
+        return 1
+    return main(arguments)
 
 
 if __name__ == "__main__":

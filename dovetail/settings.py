@@ -29,6 +29,8 @@ class Settings:
     database_url: str
     pipeline: Path
     node: int = 0
+    link: int = 1
+    """Which table of a chain the service's phase belongs to."""
     host: str = "127.0.0.1"
     port: int = 0
     """Of the service's own HTTP endpoint."""
@@ -44,6 +46,7 @@ class Settings:
             ),
             pipeline=Path(environment.get("DOVETAIL_PIPELINE", "pipeline.yaml")),
             node=_integer(environment, "DOVETAIL_NODE", 0),
+            link=_integer(environment, "DOVETAIL_LINK", 1),
             host=environment.get("DOVETAIL_HOST", "127.0.0.1"),
             port=_integer(environment, "DOVETAIL_PORT", 0),
             kafka=kafka_options(environment),

@@ -9,6 +9,10 @@ In a pipeline that keeps an order, hits go through `missed` too, and the disk ph
 `enriched`. An event that yields no output goes to `unmatched`, from either phase; one that is shed
 in an overload goes to `shed`, from the mapper. Services, tests, the audit and the console read this
 module; no topic's name is spelled anywhere else.
+
+In a chain every further table is a link with a cache phase and a disk phase of its own, and topics
+between them, named by its number. What would go to `enriched` goes on to the next link's `mapped`,
+by the slot of that link's key; the last one writes to `enriched`.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from dovetail.stream import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +36,8 @@ INGEST = "ingest"
 MAPPER = "mapper"
 CACHE_PHASE = "cache_phase"
 DISK_PHASE = "disk_phase"
+ENRICH = "enrich"
+"""All of them in one application, where Spark runs the pipeline (services/spark/enrich.py)."""
 CONTROL = "control"
 
 LARGEST_MESSAGE_BYTES = 16 << 20
@@ -84,20 +92,56 @@ class Stage:
     """A service's place in the flow: the topic it consumes and the ones it produces."""
 
     service: str
+    """The service's name, with its link's number behind it from the second on."""
     reads: Topic
     writes: tuple[Topic, ...]
     per_node: bool = False
     """One process a node, or one for the pipeline."""
+    link: int = 1
+
+    @property
+    def kind(self) -> str:
+        """The service's name alone: what all links have."""
+        return self.service.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Between two stages: what these give out as that outcome is what the other takes in."""
+
+    givers: tuple[str, ...]
+    outcome: str
+    taker: str
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The topics and stages of one pipeline."""
+    """The topics and stages of one pipeline, seen from one of its links."""
 
     pipeline: Pipeline
+    """The whole of it."""
+    number: int = 1
+    """Of the link that `mapped`, `missed`, `migrations` and `progress` belong to."""
 
     def _topic(self, suffix: str, partitions: int, keeps: Keeps = Keeps.BY_BROKER) -> Topic:
         return Topic(f"{self.pipeline.name}.{suffix}", partitions, keeps)
+
+    def _own(self, suffix: str, keeps: Keeps) -> Topic:
+        of_link = f"{self.number}.{suffix}" if self.number > 1 else suffix
+        return self._topic(of_link, self.pipeline.slots, keeps)
+
+    @cached_property
+    def links(self) -> tuple[Topology, ...]:
+        """The pipeline seen from each of its links, in their order."""
+        return tuple(
+            self if number == self.number else Topology(self.pipeline, number)
+            for number in range(1, self.pipeline.links + 1)
+        )
+
+    @property
+    def next(self) -> Topology | None:
+        """The link behind this one; None behind the last."""
+        return self.links[self.number] if self.number < len(self.links) else None
 
     @cached_property
     def source(self) -> Topic:
@@ -109,19 +153,19 @@ class Topology:
 
     @cached_property
     def mapped(self) -> Topic:
-        return self._topic("mapped", self.pipeline.slots, Keeps.UNREAD)
+        return self._own("mapped", Keeps.UNREAD)
 
     @cached_property
     def missed(self) -> Topic:
-        return self._topic("missed", self.pipeline.slots, Keeps.UNREAD)
+        return self._own("missed", Keeps.UNREAD)
 
     @cached_property
     def migrations(self) -> Topic:
-        return self._topic("migrations", self.pipeline.slots, Keeps.LATEST)
+        return self._own("migrations", Keeps.LATEST)
 
     @cached_property
     def progress(self) -> Topic:
-        return self._topic("progress", self.pipeline.slots, Keeps.LATEST)
+        return self._own("progress", Keeps.LATEST)
 
     @cached_property
     def enriched(self) -> Topic:
@@ -150,22 +194,53 @@ class Topology:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
+        """All of them, of every link."""
+        first = self.links[0]
         return (
             Stage(INGEST, self.source, (self.clean, self.dead_letter)),
-            Stage(MAPPER, self.clean, (self.mapped, self.shed)),
+            Stage(MAPPER, self.clean, (first.mapped, self.shed)),
+            *(stage for link in self.links for stage in link.phases),
+        )
+
+    @cached_property
+    def phases(self) -> tuple[Stage, Stage]:
+        """The two stages of this link."""
+        onward = self.enriched if self.next is None else self.next.mapped
+        answers = (onward, self.unmatched)
+        return (
             Stage(
-                CACHE_PHASE,
+                self.service(CACHE_PHASE),
                 self.mapped,
-                (self.enriched, self.unmatched, self.missed, self.migrations),
+                (*answers, self.missed, self.migrations),
                 True,
+                self.number,
             ),
             Stage(
-                DISK_PHASE,
+                self.service(DISK_PHASE),
                 self.missed,
-                (self.enriched, self.unmatched, self.parked, self.migrations, self.progress),
+                (*answers, self.parked, self.migrations, self.progress),
                 True,
+                self.number,
             ),
         )
+
+    @cached_property
+    def handovers(self) -> tuple[Handover, ...]:
+        """Every place where events pass from one stage to another, in their order."""
+        found = [Handover((INGEST,), ledger.CLEAN, MAPPER)]
+        givers: tuple[str, ...] = (MAPPER,)
+        outcome = ledger.MAPPED
+        for link in self.links:
+            cache, disk = (stage.service for stage in link.phases)
+            found.append(Handover(givers, outcome, cache))
+            found.append(Handover((cache,), ledger.MISSED, disk))
+            givers, outcome = (cache, disk), ledger.OUTPUTS
+        return tuple(found)
+
+    def service(self, kind: str) -> str:
+        """Name a service of this link; there is one ingest and one mapper for all of them."""
+        of_all = self.number == 1 or kind not in (CACHE_PHASE, DISK_PHASE)
+        return kind if of_all else f"{kind}.{self.number}"
 
     def stage(self, service: str) -> Stage:
         return next(stage for stage in self.stages if stage.service == service)
@@ -178,10 +253,11 @@ class Topology:
         """Every topic of the pipeline, the shared ones included."""
         yield self.source
         yield self.clean
-        yield self.mapped
-        yield self.missed
-        yield self.migrations
-        yield self.progress
+        for link in self.links:
+            yield link.mapped
+            yield link.missed
+            yield link.migrations
+            yield link.progress
         yield self.enriched
         yield self.unmatched
         yield self.dead_letter

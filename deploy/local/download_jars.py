@@ -1,4 +1,4 @@
-"""Downloads jars with the package jgo, which `kafka_jars` puts on this program's path.
+"""Downloads jars with the package jgo, which `jars` puts on this program's path.
 
 python download_jars.py <folder> <group:artifact:version>…
 """

@@ -1,26 +1,28 @@
-"""Writes kafka.lock anew from pom.xml, for another version of Kafka. Needs Maven.
+"""Writes a bundle's lock anew from its pom, for other versions. Needs Maven.
 
-python -m deploy.local.relock
+python -m deploy.local.relock kafka|spark
 """
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from deploy.local.home import Home
-from deploy.local.kafka_jars import HERE
+from deploy.local.jars import KAFKA, SPARK
 
 
 def main() -> None:
+    bundle = {"kafka": KAFKA, "spark": SPARK}[sys.argv[1]]
     with tempfile.TemporaryDirectory(dir=Home.of_checkout().cache) as scratch:
         folder = Path(scratch) / "jars"
         command = [
             "mvn",
             "--batch-mode",
-            f"--file={HERE / 'pom.xml'}",
+            f"--file={bundle.pom}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             "-Dmdep.useRepositoryLayout=true",
@@ -29,7 +31,7 @@ def main() -> None:
         ]
         subprocess.run(command, check=True)
         jars = sorted(folder.rglob("*.jar"), key=lambda jar: jar.name.lower())
-        (HERE / "kafka.lock").write_text("".join(_row(folder, jar) for jar in jars))
+        bundle.lock_file.write_text("".join(_row(folder, jar) for jar in jars))
 
 
 def _row(folder: Path, jar: Path) -> str:

@@ -67,11 +67,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--skew", default="1.0", help="Zipf exponent of the demo's keys")
     parser.add_argument("--timing", default="steady", help="steady or bursty")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
+    parser.add_argument("--engine", help="services or spark; as the pipeline says unless given")
     return parser.parse_args()
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
     report = console.print
+    if arguments.engine:
+        os.environ["DOVETAIL_ENGINE"] = arguments.engine  # for the services as well
     pipeline = load_pipeline(arguments.pipeline)
     topology = Topology(pipeline)
     home = Home.of_checkout()

@@ -16,7 +16,8 @@ from deploy.local.home import CHECKOUT
 from deploy.local.kernels import kept_in
 from deploy.local.processes import Managed
 from dovetail.errors import StackError
-from dovetail.topology import CONTROL, Topology
+from dovetail.pipeline.spec import Engine
+from dovetail.topology import CONTROL, ENRICH, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +39,8 @@ class Service:
     """One process and its record of failures."""
 
     name: str
-    module: str
+    service: str
+    """Without the node."""
     url: str
     process: Managed
     node: int | None = None
@@ -87,6 +89,8 @@ class Services:
             "PYTHONFAULTHANDLER": "1",
         }
         named = list(_processes(self._stages, pipeline.nodes))
+        if pipeline.engine is Engine.SPARK:
+            named = [(CONTROL, None), (ENRICH, None)]
         chosen = ports.choose_services([_name(service, node) for service, node in named])
         self.all = [
             self._service(service, node, chosen[_name(service, node)]) for service, node in named
@@ -126,8 +130,7 @@ class Services:
         index, old = next((i, s) for i, s in enumerate(self.all) if s.name == name)
         self._unwatched.append(old)
         label = f"{name}.{sum(s.name == name for s in self._unwatched)}"
-        kind = old.module.split(".")[1]
-        self.all[index] = self._service(kind, old.node, self._ports.choose(label), label)
+        self.all[index] = self._service(old.service, old.node, self._ports.choose(label), label)
         self.all[index].start()
         return old
 
@@ -172,17 +175,22 @@ class Services:
         for service in (*self.all, *self._unwatched):
             service.process.stop()
 
-    def _service(self, kind: str, node: int | None, port: int, label: str = "") -> Service:
-        name, module = _name(kind, node), f"services.{kind}.main"
-        own = {"DOVETAIL_NODE": str(node or 0), "DOVETAIL_PORT": str(port)}
+    def _service(self, service: str, node: int | None, port: int, label: str = "") -> Service:
+        name = _name(service, node)
+        kind, _, link = service.partition(".")
+        own = {
+            "DOVETAIL_NODE": str(node or 0),
+            "DOVETAIL_LINK": link or "1",
+            "DOVETAIL_PORT": str(port),
+        }
         process = Managed(
             self._home,
             label or name,
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", *_program(kind)],
             cwd=CHECKOUT,
             env={**self._environment, **own},
         )
-        return Service(name, module, f"http://127.0.0.1:{port}", process, node)
+        return Service(name, service, f"http://127.0.0.1:{port}", process, node)
 
 
 def _processes(stages: Iterable[Stage], nodes: int) -> Iterator[tuple[str, int | None]]:
@@ -191,6 +199,10 @@ def _processes(stages: Iterable[Stage], nodes: int) -> Iterator[tuple[str, int |
     for stage in stages:
         for node in range(nodes) if stage.per_node else (None,):
             yield stage.service, node
+
+
+def _program(kind: str) -> tuple[str, ...]:
+    return ("services.spark", ENRICH) if kind == ENRICH else (f"services.{kind}.main",)
 
 
 def _name(service: str, node: int | None) -> str:

@@ -14,7 +14,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, Self
 
-from deploy.local import kafka_jars, ports
+from deploy.local import jars, ports
 from deploy.local.home import Home
 from deploy.local.java import find_java
 from deploy.local.kafka import Broker, check_kafka
@@ -140,11 +140,11 @@ class Stack:
             return None
         port, controller_port = chosen.choose(ports.KAFKA), chosen.choose(ports.KAFKA_CONTROLLER)
         java = find_java(self._environ)
-        jars = kafka_jars.fetch(self.home, self._report, self._environ)
+        fetched = jars.fetch(jars.KAFKA, self.home, self._report, self._environ)
         return Broker(
             self.home,
             java=java,
-            jars=jars,
+            jars=fetched,
             port=port,
             controller_port=controller_port,
             environ=self._environ,

@@ -63,7 +63,7 @@ SETTLING, MEASURED = 2, 2
 """Turns of the pending events that a stretch waits, and measures."""
 _SAMPLE_SHARE = 128
 _LARGEST_SAMPLE = 1 << 16
-_SAMPLED_FROM = 256
+_SAMPLED_FROM = 4096
 """Events from one look at their keys to the next."""
 _GUESSED_SKEW = 0.5
 PATIENCE = 16
@@ -174,7 +174,7 @@ class Auto:
         self._rate, self._saturated = 0.0, True
         self._behind = 0
         self._last_rate = 0.0
-        self._asked_models = self._models_took = 0.0
+        self._busy = self._asked_models = self._models_took = 0.0
         self._plans = self._planned()
         first = self._first()
         plan = self._plans[first]
@@ -222,7 +222,7 @@ class Auto:
     def offer(self, events: Events) -> Offered:
         began = self._clock()
         offered = self.engine.offer(events)
-        self._stretch.seconds += self._clock() - began
+        self._spend(self._clock() - began)
         self._unsampled += offered.accepted
         if self._unsampled >= _SAMPLED_FROM:
             self._unsampled = 0
@@ -240,7 +240,7 @@ class Auto:
         handed = self._clock()
         answers = self.engine.feed(read)
         ended = self._clock()
-        self._stretch.seconds += ended - self._asked_at
+        self._spend(ended - self._asked_at)
         self._stretch.reads += 1
         self._rows_seen += len(read.rows)
         self._row_bytes_seen += int(read.rows.rows.bounds[-1] - read.rows.rows.bounds[0])
@@ -260,6 +260,10 @@ class Auto:
     def renew(self, relation: Relation) -> None:
         self._relation = relation
         self.engine.renew(relation)
+
+    def _spend(self, seconds: float) -> None:
+        self._stretch.seconds += seconds
+        self._busy += seconds
 
     def _look_at(self, events: Events, accepted: int) -> None:
         size = (events.data.bounds[-1] - events.data.bounds[0]) / len(events)
@@ -322,8 +326,9 @@ class Auto:
         slower = self._behind == _NO_ACCIDENT
         if slower:
             self._forget()
-        # The models take their time: a hundredth of all, at most, unless it has become slower.
-        due = slower or self._clock() - self._asked_models >= _RESTING * self._models_took
+        # The models take their time: a hundredth of the join's, at most, unless it has become
+        # slower.
+        due = slower or self._busy - self._asked_models >= _RESTING * self._models_took
         other = saturated != self._saturated
         if other and not due:
             return  # it has no plans to be compared with; on a bursty stream it comes and goes
@@ -354,8 +359,8 @@ class Auto:
             self._corrections.clear()
         self._skew = skew
         self._plans = self._planned()
-        self._asked_models = self._clock()
-        self._models_took = self._asked_models - began
+        self._asked_models = self._busy
+        self._models_took = self._clock() - began
 
     def _choose(self) -> bool:
         """Compare the plans; tell whether another algorithm has taken over."""

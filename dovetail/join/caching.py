@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEAST = 64 << 10
 """Bytes of the smallest cache worth making."""
 MOST_NOTES = 512 << 10
-_NOTES_SHARE = 32
+NOTES_SHARE = 32
 """The notes of who has left take one part in so many of the memory, up to MOST_NOTES."""
 
 
@@ -61,7 +61,7 @@ class CachePhase:
     """
 
     def __init__(self, algorithm: str, memory: int, parameters: Parameters | None = None) -> None:
-        notes = min(memory // _NOTES_SHARE, MOST_NOTES)
+        notes = min(memory // NOTES_SHARE, MOST_NOTES)
         self._departed = new_departed(notes)
         self._pool = new_pool(memory - self._departed.nbytes)
         self._cached = CachedEntries(self._pool, self._departed)

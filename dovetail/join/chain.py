@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from dovetail.join.columns import Column, JoinKeys
-from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.entry import Entries
 from dovetail.join.exchange import Answers, Events
 from dovetail.join.splice import splice
 
@@ -267,6 +267,5 @@ def _together(before: Events | None, events: Events) -> Events:
 
 def _without_rows(batch: Batch) -> Answers:
     """Answer events as ones that have no master row."""
-    nothing = MasterRows(JoinKeys.of_ints(np.empty(0, np.int64)), Column.of([]))
-    entry = Entries.of(JoinKeys.of_ints(np.zeros(1, np.int64)), nothing)
+    entry = Entries.without_rows()
     return Answers(batch.data, batch.ids, entry.data, np.zeros(len(batch), np.int64))

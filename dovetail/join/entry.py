@@ -112,6 +112,12 @@ class Entries:
         return cls(data, bounds)
 
     @classmethod
+    def without_rows(cls) -> Entries:
+        """One entry, of a key that nothing equals."""
+        nothing = MasterRows(JoinKeys.of_ints(np.empty(0, np.int64)), Column.of([]))
+        return cls.of(JoinKeys.of_ints(np.zeros(1, np.int64)), nothing)
+
+    @classmethod
     def received(cls, messages: Column) -> Entries:
         """Take entries out of messages: kernels trust an entry, so one must be whole."""
         if not _all_whole(messages.data, messages.bounds):

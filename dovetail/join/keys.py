@@ -121,19 +121,23 @@ def slots_of(hashes: NDArray[np.int64], slots: int) -> NDArray[np.int32]:
     return found
 
 
-def slot_sql(column_sql: str, key_type: KeyType, slots: int) -> str:
-    """Write the SQL expression for the slot of a key; NULL for a NULL key.
+def hash_sql(column_sql: str, key_type: KeyType) -> str:
+    """Write the SQL expression for the hash of a key; NULL for a NULL key.
 
     column_sql is an already quoted column or an expression such as composite_sql gives. Collation
     "C" hashes the bytes themselves, whatever the column's own collation makes equal. The database
     must be encoded in UTF8.
     """
+    if key_type == "text":
+        return f'hashtextextended(({column_sql})::text COLLATE "C", 0)'
+    return f"hashint8extended(({column_sql})::int8, 0)"
+
+
+def slot_sql(column_sql: str, key_type: KeyType, slots: int) -> str:
+    """Write the SQL expression for the slot of a key; NULL for a NULL key."""
     if slots < 1:
         raise ConfigError(f"slots is {slots}: a pipeline needs at least one")
-    if key_type == "text":
-        hashed = f'hashtextextended(({column_sql})::text COLLATE "C", 0)'
-    else:
-        hashed = f"hashint8extended(({column_sql})::int8, 0)"
+    hashed = hash_sql(column_sql, key_type)
     # SQL's mod keeps the sign of the hash; adding slots once and reducing again floors it. Spelt
     # as a function, because a driver would take a percent sign for a placeholder.
     return f"mod(mod({hashed}, {slots}) + {slots}, {slots})::int4"

@@ -49,7 +49,7 @@ def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
     """Print what is found and, if nothing is wrong, what the pipeline does; 1 if it cannot run."""
     try:
         pipeline = load_pipeline(path)
-        findings = check_master(pipeline, database_url) if database_url else [_UNCHECKED]
+        findings = _all_findings(pipeline, database_url) if database_url else [_UNCHECKED]
     except DovetailError as error:
         print(error, file=out)
         return 1
@@ -59,6 +59,17 @@ def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
         return 1
     print(summary(pipeline), file=out)
     return 0
+
+
+def _all_findings(pipeline: Pipeline, database_url: str) -> list[Finding]:
+    """Of every table, errors first."""
+    links = (pipeline.link(number) for number in range(1, pipeline.links + 1))
+    findings = [finding for link in links for finding in check_master(link, database_url)]
+    return sorted(findings, key=_rank)
+
+
+def _rank(finding: Finding) -> int:
+    return list(Level).index(finding.level)
 
 
 def require_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
@@ -83,7 +94,7 @@ def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
                 f"'{pipeline.master.table}' cannot be looked at: {_told(error)};"
                 " check what the database's user may do, and a view's own query"
             ) from error
-    return sorted(findings, key=lambda finding: list(Level).index(finding.level))
+    return sorted(findings, key=_rank)
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:

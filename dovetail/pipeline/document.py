@@ -217,7 +217,7 @@ def _step(node: Node, part: str | int) -> tuple[int, Node] | None:
         return next(((_line(key), value) for key, value in pairs if key.value == part), None)
     if isinstance(node, SequenceNode):
         for index, item in enumerate(node.value):
-            if part in (index, item.value):
+            if part in (index, str(index), item.value):
                 return _line(item), item
     return None
 

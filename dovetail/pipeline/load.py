@@ -38,6 +38,7 @@ OVERRIDES = {
     "DOVETAIL_JOIN": "join",
     "DOVETAIL_SLOTS": "slots",
     "DOVETAIL_ALGORITHM": "algorithm",
+    "DOVETAIL_ENGINE": "engine",
 }
 
 
@@ -101,7 +102,8 @@ class _Reading:
         self._faulty.update(typos.values())
         for detail in self._errors:
             path = _path(detail)
-            derived = path[:2] in DERIVED_DEFAULTS and self.document.node(path[:2]) is None
+            own = path[2:] if path[0] == "then" else path
+            derived = own[:2] in DERIVED_DEFAULTS and self.document.node(path) is None
             if derived or (detail["type"] == "missing" and path in typos.values()):
                 continue  # told already, where it comes from
             self._faulty.add(path)
@@ -185,13 +187,23 @@ def _unshared(value: Any, depth: int) -> Any:
 
 
 def _path(detail: ErrorDetails) -> Place:
-    """Return the names on the way to an error; a list's items have none."""
-    return tuple(part for part in detail["loc"] if isinstance(part, str) and part != "[key]")
+    """Return the names on the way to an error; of a list's items only a chain's links have one."""
+    first, *rest = detail["loc"]
+    return (
+        str(first),
+        *(
+            str(part)
+            for part in rest
+            if part != "[key]" and (isinstance(part, str) or (first == "then" and part is rest[0]))
+        ),
+    )
 
 
 def _model(section: Place) -> type[BaseModel]:
     model: type[BaseModel] = Draft
     for part in section:
+        if part.isdecimal():  # the number of a link
+            continue
         known = model.model_fields.get(part)
         kinds = (known.annotation, *get_args(known.annotation)) if known else ()
         for kind in kinds:
@@ -202,12 +214,12 @@ def _model(section: Place) -> type[BaseModel]:
 
 def _setting(path: Place) -> tuple[Place, str | None]:
     """Split a path into that of the setting and the entry within it, if there is one."""
-    depth = 2 if _is_section(path[0]) else 1
+    depth = next((end for end in range(1, len(path) + 1) if not _is_section(path[:end])), len(path))
     return path[:depth], path[depth] if len(path) > depth else None
 
 
-def _is_section(name: str) -> bool:
-    return _model((name,)) is not Draft
+def _is_section(path: Place) -> bool:
+    return path[-1].isdecimal() or _model(path) is not _model(path[:-1])
 
 
 def _unknown(path: Place, meant: Place | None) -> str:
@@ -282,6 +294,9 @@ def _not_whole(value: Any, setting: str) -> str:
 
 def _repair(data: dict[str, Any], path: Place, *, whole: bool) -> None:
     """Put an example in the place of a faulty setting, or take out an unknown one."""
+    if path[0] == "then":  # a link that is faulty is not looked at any further
+        data["then"] = []
+        return
     setting, item = _setting(path)
     parent = data.setdefault(setting[0], {}) if len(setting) == 2 else data
     name = setting[-1]

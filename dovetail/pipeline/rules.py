@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.pipeline.hints import count, did_you_mean
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Draft, FieldType, Format, Framing, Shed
+from dovetail.pipeline.shape import Draft, Engine, FieldType, Format, Framing, Shed
 from dovetail.stream.events import paths
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
 
@@ -19,6 +19,8 @@ _Check = Callable[[Draft], Iterator[Problem]]
 class Rule:
     reads: tuple[Path, ...]
     check: _Check
+    of_links: bool
+    """Whether every further table of a chain has to keep it too."""
 
     def touches(self, faulty: Collection[Path]) -> bool:
         return any(path == read[: len(path)] for path in faulty for read in self.reads)
@@ -27,9 +29,9 @@ class Rule:
 RULES: list[Rule] = []
 
 
-def _rule(*reads: str) -> Callable[[_Check], _Check]:
+def _rule(*reads: str, of_links: bool = False) -> Callable[[_Check], _Check]:
     def register(check: _Check) -> _Check:
-        RULES.append(Rule(tuple(tuple(path.split(".")) for path in reads), check))
+        RULES.append(Rule(tuple(tuple(path.split(".")) for path in reads), check, of_links))
         return check
 
     return register
@@ -42,6 +44,16 @@ def broken_rules(
     for rule in RULES:
         if not rule.touches(faulty):
             yield from ((rule, found) for found in rule.check(draft) if found.place not in faulty)
+    if any(path[0] in ("then", "source", "master") for path in faulty):
+        return  # what a link is joined with is not known
+    for number in range(2, draft.links + 1):
+        link = draft.link(number)
+        for rule in RULES:
+            if rule.of_links:
+                place = ("then", str(number - 2))
+                yield from (
+                    (rule, replace(found, path=(*place, *found.path))) for found in rule.check(link)
+                )
 
 
 @_rule("key", "source.fields")
@@ -150,7 +162,7 @@ def _a_registry_is_there_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
         yield Problem(("source", "registry"), f"{why}; remove it")
 
 
-@_rule("key", "master.key")
+@_rule("key", "master.key", of_links=True)
 def _keys_have_as_many_parts(draft: Draft) -> Iterator[Problem]:
     ours, theirs = len(draft.key), len(draft.master.key)
     if ours != theirs:
@@ -161,7 +173,7 @@ def _keys_have_as_many_parts(draft: Draft) -> Iterator[Problem]:
         )
 
 
-@_rule("master.columns", "source.fields", "master.table")
+@_rule("master.columns", "source.fields", "master.table", of_links=True)
 def _columns_leave_the_event_alone(draft: Draft) -> Iterator[Problem]:
     taken = {paths.split(path)[0] for path in draft.source.fields}
     for column, name in draft.master.columns.items():
@@ -174,7 +186,7 @@ def _columns_leave_the_event_alone(draft: Draft) -> Iterator[Problem]:
             )
 
 
-@_rule("master.columns")
+@_rule("master.columns", of_links=True)
 def _columns_have_names_of_their_own(draft: Draft) -> Iterator[Problem]:
     first: dict[str, str] = {}
     for column, name in draft.master.columns.items():
@@ -188,7 +200,7 @@ def _columns_have_names_of_their_own(draft: Draft) -> Iterator[Problem]:
             )
 
 
-@_rule("join", "master.columns")
+@_rule("join", "master.columns", of_links=True)
 def _columns_go_with_the_join(draft: Draft) -> Iterator[Problem]:
     columns, join = draft.master.columns, draft.join
     if columns and not join.takes_columns:
@@ -214,6 +226,37 @@ def _every_node_has_a_slot(draft: Draft) -> Iterator[Problem]:
         )
 
 
+MOST_SPARK_PARTITIONS = 128
+"""Source partitions whose offsets a slot can write beside its counts (stream/slot_state.py)."""
+
+
+@_rule("engine", "order", "overload", "then", "source.partitions")
+def _spark_does_what_it_can(draft: Draft) -> Iterator[Problem]:
+    if draft.engine is not Engine.SPARK:
+        return
+    if draft.order.kept:
+        yield Problem(
+            ("order",),
+            f"engine: spark keeps none; remove order: {draft.order}, or write engine: services",
+        )
+    if draft.overload is not None:
+        yield Problem(
+            ("overload",),
+            "engine: spark sheds nothing; write overload: backpressure, or engine: services",
+        )
+    if draft.then:
+        yield Problem(
+            ("then",),
+            "engine: spark joins one table; remove the others, or write engine: services",
+        )
+    if draft.source.partitions > MOST_SPARK_PARTITIONS:
+        yield Problem(
+            ("source", "partitions"),
+            f"engine: spark reads at most {MOST_SPARK_PARTITIONS} of them; write fewer, or"
+            " engine: services",
+        )
+
+
 @_rule("overload.shed", "overload.criterion")
 def _a_criterion_leaves_the_choice(draft: Draft) -> Iterator[Problem]:
     overload = draft.overload
@@ -225,7 +268,56 @@ def _a_criterion_leaves_the_choice(draft: Draft) -> Iterator[Problem]:
         )
 
 
-@_rule("name", "source.topic", "sink.topic")
+@_rule("then", "key", "source.fields", "master.columns")
+def _links_can_be_joined(draft: Draft) -> Iterator[Problem]:
+    for number, link in enumerate(draft.then, 2):
+        place = ("then", str(number - 2))
+        fields = draft.link(number).source.fields
+        added = {name for name in fields if name not in draft.source.fields}
+        for name in link.key:
+            field = fields.get(name)
+            if field is None:
+                cure = did_you_mean(name, fields) or "; one of them must have it"
+                yield Problem(
+                    (*place, "key"),
+                    f"'{name}' is neither a field of the event nor a column of a table before it"
+                    f"{cure}",
+                    name,
+                )
+            elif field.type not in (FieldType.INT, FieldType.TEXT):
+                cure = (
+                    f"; say what it is, fields: {{{name}: int}} or {{{name}: text}}"
+                    if name in added and field.type is FieldType.JSON
+                    else f" and this one is {field.type}"
+                )
+                yield Problem((*place, "key"), f"a join key is an int or a text{cure}", name)
+        for name in link.fields:
+            if paths.join((name,)) not in added:
+                yield Problem(
+                    (*place, "fields"),
+                    f"no table before adds a column '{name}'{did_you_mean(name, added)}; here"
+                    " stand the types of such columns alone",
+                    name,
+                )
+
+
+@_rule("then", "order", "overload")
+def _a_chain_goes_without_order_and_shedding(draft: Draft) -> Iterator[Problem]:
+    if draft.then and draft.order.kept:
+        yield Problem(
+            ("order",),
+            f"a chain keeps none: its tables are joined in parallel; remove order: {draft.order},"
+            " or the tables under then",
+        )
+    if draft.then and draft.overload is not None:
+        yield Problem(
+            ("overload",),
+            "a chain sheds nothing: what waits for its further tables is not watched; write"
+            " overload: backpressure, or remove the tables under then",
+        )
+
+
+@_rule("name", "then", "source.topic", "sink.topic")
 def _topics_do_not_meet(draft: Draft) -> Iterator[Problem]:
     taken = {_metric(topic): topic for topic in (*draft.derived_topics, CONTROL_TOPIC, STATS_TOPIC)}
     for section, topic in (("source", draft.source.topic), ("sink", draft.sink.topic)):

@@ -15,7 +15,7 @@ from dovetail.pipeline.shape import Format, Framing
 from dovetail.stream.events.rendering import misfits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor
 
@@ -23,18 +23,34 @@ if TYPE_CHECKING:
     from dovetail.stream.events.avro.schema import Type
     from dovetail.stream.events.rendering import Rendering
 
+_FILES = {"source": ("schema_file", "registry"), "master": ("snapshot",)}
+"""The settings that name a file or a folder, by their sections."""
+
 
 def located(data: dict[str, object], folder: Path) -> dict[str, object]:
     """Name the files of a pipeline by whole paths, as its own file no longer is at hand later."""
-    source = data.get("source")
-    if not isinstance(source, dict):
-        return data
-    found = dict(source)
-    for setting in ("schema_file", "registry"):
-        named = found.get(setting)
-        if isinstance(named, str) and "://" not in named:
-            found[setting] = str(folder / named)
-    return {**data, "source": found}
+    found = {**data}
+    for section, settings in _FILES.items():
+        if section in data:
+            found[section] = _whole(data[section], settings, folder)
+    further = data.get("then")
+    if isinstance(further, list):
+        found["then"] = [
+            located(link, folder) if isinstance(link, dict) else link for link in further
+        ]
+    return found
+
+
+def _whole(section: object, settings: Sequence[str], folder: Path) -> object:
+    if not isinstance(section, dict):
+        return section
+    named = {setting: section[setting] for setting in settings if setting in section}
+    paths = {
+        setting: str(folder / name)
+        for setting, name in named.items()
+        if isinstance(name, str) and "://" not in name
+    }
+    return {**section, **paths}
 
 
 def avro_schema(source: Source) -> Type:

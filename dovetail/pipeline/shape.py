@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from enum import StrEnum, auto
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -32,6 +32,8 @@ FARTHEST = 1_000_000
 NEVER = "never"
 BACKPRESSURE = "backpressure"
 MOST_KEY_PARTS = 8
+MOST_LINKS = 8
+"""Tables that one event is enriched from."""
 DERIVED_TOPICS = (
     "clean",
     "mapped",
@@ -44,6 +46,8 @@ DERIVED_TOPICS = (
     "parked",
     "requests",
 )
+LINK_TOPICS = ("mapped", "missed", "migrations", "progress")
+"""Those that every table of a chain has for itself."""
 
 
 class Algorithm(StrEnum):
@@ -58,6 +62,15 @@ class Algorithm(StrEnum):
     SSBJ_INDEX = "ssbj-index"
     SRJ = auto()
     AUTO = auto()
+
+
+class Engine(StrEnum):
+    """What runs the pipeline."""
+
+    SERVICES = auto()
+    """A process for each stage, and for each node."""
+    SPARK = auto()
+    """One Structured Streaming application."""
 
 
 class Format(StrEnum):
@@ -391,6 +404,8 @@ class Master(_Section):
         pydantic.Field(examples=["10m"]),
     ] = 600.0
     """Seconds after which a cached row is read anew; infinite if never."""
+    snapshot: Annotated[str | None, pydantic.Field(examples=["snapshots"])] = None
+    """The folder of all snapshots, read instead of the table; from the pipeline file's on."""
 
     @property
     def relation(self) -> tuple[str | None, str]:
@@ -449,6 +464,37 @@ class Overload(_Section):
     """What the output should be meanwhile; for `auto` alone, and max-subset unless given."""
 
 
+JoinSetting = Annotated[
+    JoinKind, BeforeValidator(lambda v: _choose(JoinKind, v)), pydantic.Field(examples=["inner"])
+]
+AlgorithmSetting = Annotated[
+    Algorithm, BeforeValidator(lambda v: _choose(Algorithm, v)), pydantic.Field(examples=["auto"])
+]
+
+
+class Link(_Section):
+    """A further table of a chain: joined with what the tables before it gave."""
+
+    key: Annotated[PathKey, pydantic.Field(examples=["customer_id"])]
+    """Fields of the event, or columns that a table before has added."""
+    fields: Annotated[
+        dict[Name, Annotated[Field, BeforeValidator(_field)]],
+        pydantic.Field(examples=[{"vendor_id": "int"}], default_factory=dict),
+    ]
+    """The types of those columns, for no event declares them."""
+    master: Annotated[
+        Master, pydantic.Field(examples=[{"table": "customers", "columns": ["segment"]}])
+    ]
+    join: JoinSetting = JoinKind.INNER
+    algorithm: AlgorithmSetting = Algorithm.AUTO
+    memory: Annotated[Memory, pydantic.Field(examples=["64MiB"])] = 128 * MIB
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _derive_key(cls, data: Any) -> Any:
+        return _with_master_key(data) if isinstance(data, dict) else data
+
+
 class Draft(_Section):
     """A pipeline whose settings are right one by one."""
 
@@ -460,18 +506,19 @@ class Draft(_Section):
     master: Annotated[
         Master, pydantic.Field(examples=[{"table": "products", "columns": ["name", "category"]}])
     ]
-    join: Annotated[
-        JoinKind,
-        BeforeValidator(lambda v: _choose(JoinKind, v)),
-        pydantic.Field(examples=["inner"]),
-    ] = JoinKind.INNER
-    algorithm: Annotated[
-        Algorithm,
-        BeforeValidator(lambda v: _choose(Algorithm, v)),
-        pydantic.Field(examples=["auto"]),
-    ] = Algorithm.AUTO
+    join: JoinSetting = JoinKind.INNER
+    algorithm: AlgorithmSetting = Algorithm.AUTO
     memory: Annotated[Memory, pydantic.Field(examples=["128MiB"])] = 128 * MIB
     """Bytes on each node, for everything that the join holds."""
+    then: Annotated[
+        tuple[Link, ...],
+        BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v),
+        pydantic.Field(examples=[[]], max_length=MOST_LINKS - 1),
+    ] = ()
+    """Further tables, in turn; with the one above they are the links of a chain."""
+    engine: Annotated[
+        Engine, BeforeValidator(lambda v: _choose(Engine, v)), pydantic.Field(examples=["services"])
+    ] = Engine.SERVICES
     nodes: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[2])] = 1
     slots: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[8])] = 8
     order: Annotated[Order, BeforeValidator(_order), pydantic.Field(examples=["source"])] = Order()
@@ -497,7 +544,44 @@ class Draft(_Section):
     @property
     def derived_topics(self) -> tuple[str, ...]:
         """The topics between the stages and beside the sink, which no setting may name."""
-        return tuple(f"{self.name}.{suffix}" for suffix in DERIVED_TOPICS)
+        of_links = (
+            f"{self.name}.{number}.{suffix}"
+            for number in range(2, self.links + 1)
+            for suffix in LINK_TOPICS
+        )
+        return (*(f"{self.name}.{suffix}" for suffix in DERIVED_TOPICS), *of_links)
+
+    @property
+    def links(self) -> int:
+        """Tables that an event is enriched from, one after another."""
+        return 1 + len(self.then)
+
+    def link(self, number: int) -> Self:
+        """The pipeline of one of its tables alone, from 1 on.
+
+        Its events are what the tables before have made of them: a column they have added is a
+        field too, of the type that the link says, or of any.
+        """
+        if number == 1:
+            return self
+        one = self.then[number - 2]
+        before = (self.master, *(link.master for link in self.then[: number - 2]))
+        added = {
+            paths.join((name,)): one.fields.get(name, _ANY)
+            for master in before
+            for name in master.columns.values()
+        }
+        fields = {**self.source.fields, **added}
+        return self.model_copy(
+            update={
+                "source": self.source.model_copy(update={"fields": fields}),
+                "key": one.key,
+                "master": one.master,
+                "join": one.join,
+                "algorithm": one.algorithm,
+                "memory": one.memory,
+            }
+        )
 
 
 def _column_of(key: Any) -> Any:
@@ -514,6 +598,16 @@ DERIVED_DEFAULTS: dict[tuple[str, str], _Derive] = {
     ("master", "key"): lambda data: _column_of(data["key"]),
 }
 """Settings whose default follows from another setting: wrong only when that one is."""
+
+
+_ANY = Field(type=FieldType.JSON, optional=True)
+
+
+def _with_master_key(link: dict[str, Any]) -> dict[str, Any]:
+    master = link.get("master")
+    if not isinstance(master, dict) or "key" in master or "key" not in link:
+        return link
+    return {**link, "master": {**master, "key": _column_of(link["key"])}}
 
 
 def with_derived_defaults(data: dict[str, Any]) -> dict[str, Any]:

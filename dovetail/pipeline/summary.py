@@ -13,19 +13,24 @@ if TYPE_CHECKING:
 
 def summary(pipeline: Pipeline) -> str:
     """Say in a few lines what the pipeline does, in the order in which an event meets it."""
-    lines = {
-        "source": _source(pipeline),
-        "key": f"{', '.join(pipeline.key)} ({pipeline.key_type})",
-        "master": _master(pipeline),
-        "join": f"{pipeline.join} by {pipeline.algorithm}",
-        "order": _order(pipeline),
-        "memory": _memory(pipeline),
-        "overload": _overload(pipeline),
-        "sink": pipeline.sink.topic,
-    }
-    return "\n".join(
-        [f"pipeline {pipeline.name}", *(f"  {name:<9}{text}" for name, text in lines.items())]
-    )
+    links = [pipeline.link(number) for number in range(1, pipeline.links + 1)]
+    lines = [
+        ("source", _source(pipeline)),
+        *(line for link in links for line in _link(link)),
+        ("order", _order(pipeline)),
+        ("memory", _memory(pipeline, links)),
+        ("overload", _overload(pipeline)),
+        ("sink", pipeline.sink.topic),
+    ]
+    return "\n".join([f"pipeline {pipeline.name}", *(f"  {name:<9}{text}" for name, text in lines)])
+
+
+def _link(link: Pipeline) -> list[tuple[str, str]]:
+    return [
+        ("key", f"{', '.join(link.key)} ({link.key_type})"),
+        ("master", _master(link)),
+        ("join", f"{link.join} by {link.algorithm}"),
+    ]
 
 
 def _source(pipeline: Pipeline) -> str:
@@ -67,9 +72,10 @@ def _overload(pipeline: Pipeline) -> str:
     return f"sheds by {overload.shed}{how} when behind by {format_duration(overload.when_behind)}"
 
 
-def _memory(pipeline: Pipeline) -> str:
-    total = format_size(pipeline.memory * pipeline.nodes)
+def _memory(pipeline: Pipeline, links: list[Pipeline]) -> str:
+    node = sum(link.memory for link in links)
+    total = format_size(node * pipeline.nodes)
     return (
-        f"{format_size(pipeline.memory)} a node, {count(pipeline.nodes, 'node')}: {total} in all;"
+        f"{format_size(node)} a node, {count(pipeline.nodes, 'node')}: {total} in all;"
         f" {count(pipeline.slots, 'slot')}"
     )

@@ -41,6 +41,13 @@ class Latency(Collector):
         self._counts += np.bincount(buckets, minlength=len(self._counts))
         self._sum += float(seconds.sum())
 
+    def take(self, other: Latency) -> None:
+        """Take over what another has observed, and leave it with nothing."""
+        self._counts += other._counts
+        self._sum += other._sum
+        other._counts[:] = 0
+        other._sum = 0.0
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         cumulative = self._counts.cumsum().tolist()
         bounds = [str(bound) for bound in self._bounds.tolist()] + ["+Inf"]

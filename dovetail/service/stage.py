@@ -70,6 +70,7 @@ class Context:
 
     settings: Settings
     pipeline: Pipeline
+    """Of the link that the stage belongs to."""
     topology: Topology
     metrics: Metrics
     annexes: list[Annex] = field(default_factory=list)
@@ -77,15 +78,18 @@ class Context:
 
 
 def run_stage(
-    service: str, step: Callable[[Pipeline], Step], build: Callable[[Context], Handler]
+    kind: str, step: Callable[[Pipeline], Step], build: Callable[[Context], Handler]
 ) -> int:
     """Run one stage as this process, from its settings to its last step."""
+    service = kind
     try:
         keep_freed_memory()
         settings = Settings.from_environment()
+        whole = load_pipeline(settings.pipeline)
+        topology = _seen_from(whole, settings.link)
+        pipeline = whole.link(settings.link)
+        service = topology.service(kind)
         logs.configure(service=service, node=settings.node)
-        pipeline = load_pipeline(settings.pipeline)
-        topology = Topology(pipeline)
         ensure_topics(settings, topology.topics())
         metrics = Metrics()
         context = Context(settings, pipeline, topology, metrics)
@@ -107,6 +111,15 @@ def run_stage(
         print(f"{service}: {error}", file=sys.stderr)
         return exit_code(error)
     return stage.run()
+
+
+def _seen_from(pipeline: Pipeline, link: int) -> Topology:
+    if not 1 <= link <= pipeline.links:
+        raise ConfigError(
+            f"DOVETAIL_LINK={link}: {pipeline.name} joins {pipeline.links} tables; give 1 to"
+            f" {pipeline.links}"
+        )
+    return Topology(pipeline, link)
 
 
 def exit_code(error: DovetailError) -> int:

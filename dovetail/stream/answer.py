@@ -1,4 +1,7 @@
-"""Answering events, alike in both phases: splice, send, count."""
+"""Answering events, alike in both phases: splice, send, count.
+
+What the last table of a chain answers goes to the sink, and what one before it does to the next.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from dovetail.join.kinds import JoinKind
 from dovetail.join.splice import null_row, rowless, splice
 from dovetail.stream import ledger as outcome
 from dovetail.stream.match_rate import MatchRate
-from dovetail.stream.provenance import ORIGIN, REASON, VIA, origins
+from dovetail.stream.onward import Onward
+from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, VIA, origins
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
@@ -52,11 +56,12 @@ class SourcedEvents:
 
 
 class Answers:
-    """Sends the join's results for one pipeline, from one of its phases."""
+    """Sends the join's results for one link of a pipeline, from one of its phases."""
 
     def __init__(
         self, pipeline: Pipeline, topology: Topology, via: bytes, latency: Latency
     ) -> None:
+        """`pipeline` is the link's, `topology` seen from it."""
         self._kind = pipeline.join
         self._topology = topology
         self._via = via
@@ -66,7 +71,9 @@ class Answers:
             for name in pipeline.master.columns.values()
         ]
         self._no_row = null_row(names)
-        self._no_output = NO_MASTER_ROW if pipeline.join != "anti" else HAS_MASTER_ROW
+        reason = NO_MASTER_ROW if pipeline.join is not JoinKind.ANTI else HAS_MASTER_ROW
+        self._why = ((REASON, reason), *self._which(pipeline.master.table))
+        self._onward = None if topology.next is None else Onward(topology.next)
         self.matches = MatchRate(pipeline.master.table)
 
     def send(
@@ -85,7 +92,11 @@ class Answers:
         """
         joined = splice(self._kind, batch.events, entries, starts, self._no_row)
         identity = origins(self._topology.source.name, batch.partitions, batch.offsets)
-        if len(joined.outputs):
+        if len(joined.outputs) and self._onward is not None:
+            of = joined.events
+            places = batch.partitions[of], batch.offsets[of], batch.timestamps[of]
+            self._onward.send(producer, slot, joined.outputs, *places)
+        elif len(joined.outputs):
             of_output = identity.take(joined.events)
             via = self._via if cached is None else _vias(cached[joined.events])
             producer.send_many(
@@ -104,12 +115,16 @@ class Answers:
                 0,
                 events.data,
                 events.bounds,
-                headers=((ORIGIN, (of_event.data, of_event.bounds)), (REASON, self._no_output)),
+                headers=((ORIGIN, (of_event.data, of_event.bounds)), *self._why),
             )
         ledger.add(slot, outcome.ENRICHED, len(batch.events) - len(joined.unmatched))
         ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
         ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))
         self.matches.see(len(starts), self._matched(joined, entries, starts))
+
+    def _which(self, table: str) -> tuple[tuple[bytes, bytes], ...]:
+        """Name the table, where there are several."""
+        return ((DETAIL, table.encode()),) if len(self._topology.links) > 1 else ()
 
     def _matched(self, joined: Spliced, entries: Bytes, starts: Ints) -> int:
         """How many of the events had a master row."""

@@ -2,7 +2,8 @@
 
 The Arrow record batch inside the envelope (proto/…/batch.proto) has these columns:
 
-    key        int64         the join key, or the 64-bit hash of `text`
+    key        int64         the join key, or the 64-bit hash of `text`; left out of a batch of
+                             events that have none, as a link of a chain may get them
     text       large_binary  the canonical key; left out where all are empty, as of int keys
     event      large_binary  the event's own bytes, `{…}`, trimmed
     partition  int32         } with the source topic: the event's identity
@@ -50,6 +51,8 @@ class EventBatch:
     entries: Column | None = None
     """For each event what the cache answers it with, empty where it cannot; None where it can
     answer none, or has answered by itself."""
+    keyless: bool = False
+    """Whether no event has a key, which then equals nothing: what stands in `keys` is not one."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -72,6 +75,7 @@ class EventBatch:
             self.timestamps[indices],
             None if self.event_times is None else self.event_times[indices],
             None if self.entries is None else self.entries.take(indices),
+            self.keyless,
         )
 
     def slice(self, first: int, end: int) -> EventBatch:
@@ -83,6 +87,7 @@ class EventBatch:
             self.timestamps[first:end],
             None if self.event_times is None else self.event_times[first:end],
             None if self.entries is None else self.entries.slice(first, end),
+            self.keyless,
         )
 
     def pieces(self, most_bytes: int) -> Iterator[EventBatch]:
@@ -103,7 +108,10 @@ class EventBatch:
 
     @classmethod
     def concatenate(cls, batches: Sequence[EventBatch]) -> EventBatch:
-        """Put batches after one another; at least one, which is returned as it is if alone."""
+        """Put batches after one another; at least one, which is returned as it is if alone.
+
+        All of them have keys, or none has.
+        """
         if len(batches) == 1:
             return batches[0]
         return cls(
@@ -114,11 +122,12 @@ class EventBatch:
             np.concatenate([batch.timestamps for batch in batches]),
             _event_times(batches),
             _entries(batches),
+            batches[0].keyless,
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
         columns = {
-            "key": pa.array(self.keys.values),
+            **({} if self.keyless else {"key": pa.array(self.keys.values)}),
             "event": _to_arrow(self.events),
             "partition": pa.array(self.partitions),
             "offset": pa.array(self.offsets),
@@ -143,13 +152,17 @@ class EventBatch:
     def from_message(cls, message: bytes) -> Self:
         envelope = Batch.FromString(message)
         columns = pa.ipc.open_stream(envelope.arrow).read_next_batch()
+        keyless = "key" not in columns.schema.names
+        values = (
+            np.zeros(len(columns), np.int64) if keyless else columns.column("key").to_numpy().copy()
+        )
         texts = (
             _from_arrow(columns.column("text"))
             if "text" in columns.schema.names
             else Column.empty_values(len(columns))
         )
         return cls(
-            JoinKeys(columns.column("key").to_numpy().copy(), texts),
+            JoinKeys(values, texts),
             _from_arrow(columns.column("event")),
             columns.column("partition").to_numpy().copy(),
             columns.column("offset").to_numpy().copy(),
@@ -158,6 +171,7 @@ class EventBatch:
             if "event_time" in columns.schema.names
             else None,
             _from_arrow(columns.column("entry")) if "entry" in columns.schema.names else None,
+            keyless,
         )
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Ints, SmallInts
 
 
+NO_CYCLE = (1 << 63) - 1
+"""Of a migration that no disk phase sent, but a plan."""
+
+
 class SharedCycle:
     def __init__(self) -> None:
         self._passed = 0.0
@@ -39,6 +43,8 @@ class SharedCycle:
         For slots in `standing` no time passes: their migrations are old. Nor does it for one
         whose cycle falls, for another disk phase has it now.
         """
+        counted = cycles != NO_CYCLE
+        slots, cycles = slots[counted], cycles[counted]
         found, from_end = np.unique(slots[::-1], return_index=True)
         for slot, cycle in zip(found.tolist(), cycles[::-1][from_end].tolist(), strict=True):
             before = self._latest.get(slot)

@@ -114,6 +114,9 @@ class ThreadedPipeline:
             time.sleep(_LOOK_EVERY_S)
         return seen
 
+    def audit(self) -> Audit:
+        return self._auditor.audit()
+
     def verdict(self) -> Verdict:
         """Compare with SQL; the pipeline has to be drained."""
         return verify(self.settings, self.spec, self.topology)
@@ -124,16 +127,17 @@ class ThreadedPipeline:
             yield headers_of(message), message.value()
 
     def _start(self, stage: Stage, node: int) -> None:
-        service = _SERVICES[stage.service]
+        service = _SERVICES[stage.kind]
         metrics = Metrics()
-        settings = replace(self.settings, node=node)
-        handler = service.build(Context(settings, self.spec, self.topology, metrics))
+        settings = replace(self.settings, node=node, link=stage.link)
+        spec, topology = self.spec.link(stage.link), self.topology.links[stage.link - 1]
+        handler = service.build(Context(settings, spec, topology, metrics))
         loop = Loop(
             stage,
             self.topology.group(stage.service),
             settings,
             handler,
-            service.step(self.spec),
+            service.step(spec),
             metrics.committed,
         )
         self._loops.append(loop)

@@ -19,22 +19,25 @@ _WRITE_BYTES = 1 << 20
 _HEAD = struct.Struct("!hiiiqi")
 _INT = struct.Struct("!iq")
 _LENGTH = struct.Struct("!i")
+_NULL = _LENGTH.pack(-1)
 
 
 class Rows:
-    """Takes rows of (part int, off bigint, value text or bytea, and keys: bigint or text)."""
+    """Takes rows of (part int, off bigint, value text or bytea, and keys: bigint, text or NULL)."""
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self._copy = copy
         self._written = bytearray(_SIGNATURE)
         self.count = 0
 
-    def add(self, part: int, off: int, value: bytes, keys: Sequence[int | str] = ()) -> None:
+    def add(self, part: int, off: int, value: bytes, keys: Sequence[int | str | None] = ()) -> None:
         written = self._written
         written += _HEAD.pack(3 + len(keys), 4, part, 8, off, len(value))
         written += value
         for key in keys:
-            if isinstance(key, int):
+            if key is None:
+                written += _NULL
+            elif isinstance(key, int):
                 written += _INT.pack(8, key)
             else:
                 text = key.encode()

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.pipeline.spec import FieldType
 from dovetail.verify.formats import text_reader
+from dovetail.verify.join import key_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dovetail.pipeline.spec import Pipeline
 
-JoinKey = tuple[int | str, ...]
+JoinKey = tuple[int | str | None, ...]
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 """JSON can escape one; Unicode's text cannot hold it."""
@@ -41,11 +42,11 @@ class Judge:
         self._event = _Object()
         for path, field in pipeline.source.fields.items():
             self._event.add(_names(path), _Leaf(_FITS[field.type], field.optional))
-        self._key = [_names(path) for path in pipeline.key]
+        self._key = [_names(path) for path in key_fields(pipeline)]
         # A composite key's parts are joined by U+001F, and PostgreSQL's text has no U+0000.
         forbidden = "\0" if len(pipeline.key) == 1 else "\0\x1f"
-        for names in self._key:
-            self._event.leaf(names).forbidden = forbidden
+        for path in pipeline.key:
+            self._event.leaf(_names(path)).forbidden = forbidden
         self._decoder = json.JSONDecoder(
             object_pairs_hook=_Members,
             parse_constant=_refuse,
@@ -58,7 +59,10 @@ class Judge:
         return None if value is None else self._text_of(value)
 
     def key_of(self, value: bytes | None) -> JoinKey | None:
-        """Return the join key in a good event's JSON text; None says that the event is bad."""
+        """Return what a good event's JSON text is joined by; None says that the event is bad.
+
+        A further table's key may have no value: None, or a text that PostgreSQL cannot hold.
+        """
         if value is None or len(value) > self._most_bytes:
             return None
         try:
@@ -75,13 +79,13 @@ def _names(path: str) -> list[str]:
     return [name.replace("..", ".") for name in re.findall(r"(?:\.\.|[^.])+", path)]
 
 
-def _last(members: _Members, names: list[str]) -> int | str:
+def _last(members: _Members, names: list[str]) -> int | str | None:
     """Follow the names; of those that occur twice, the last one counts."""
     value: Any = members
     for name in names:
-        value = dict(value)[name]
-    found: int | str = value
-    return found
+        value = None if value is None else dict(value).get(name)
+    found: int | str | None = value
+    return None if isinstance(found, str) and "\0" in found else found
 
 
 class _Leaf:

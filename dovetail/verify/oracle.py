@@ -10,7 +10,7 @@ from psycopg import sql
 
 from dovetail.errors import MasterDataError, Unavailable
 from dovetail.verify.copying import copy_into
-from dovetail.verify.join import expected_outputs, expected_unmatched, key_columns
+from dovetail.verify.join import expected_outputs, expected_unmatched, key_columns, parkable
 from dovetail.verify.judge import Judge
 from dovetail.verify.reading import Reader
 
@@ -67,7 +67,7 @@ def verify(
         raise Unavailable(f"PostgreSQL cannot compare: {str(error).strip()}") from error
     except psycopg.errors.UndefinedTable as error:
         raise MasterDataError(
-            f"there is no table {pipeline.master.table} to compare with: name the database"
+            f"there is no table {_tables(pipeline)} to compare with: name the database"
             " that the pipeline reads in DATABASE_URL"
         ) from error
 
@@ -100,7 +100,7 @@ class _Comparison:
             verdict.parked = self._load_outputs(topology.parked, "oracle_parked")
             self._report("asking SQL")
             self._set_aside("shed", "oracle_shed")
-            self._set_aside("parked", "oracle_parked")
+            self._require_parkable()
             join = expected_outputs(self._pipeline)
             verdict.expected = self._compare("output", "oracle_enriched", join)
             self._compare("unmatched", "oracle_unmatched", expected_unmatched(self._pipeline))
@@ -166,6 +166,24 @@ class _Comparison:
             f"DELETE FROM oracle_events e USING {table} s WHERE (e.part, e.off) = (s.part, s.off)"
         )
 
+    def _require_parkable(self) -> None:
+        """Expect of what is parked that it came to a table, as often as it is there."""
+        if not self._verdict.parked:
+            return
+        rows = self._connection.execute(
+            sql.SQL(
+                "SELECT part, off, value, sum(sum(n)) OVER ()::bigint FROM ("
+                " SELECT part, off, value, 1 AS n FROM oracle_parked"
+                " UNION ALL SELECT part, off, convert_to(value, 'UTF8'), -1 FROM ({}) AS e"
+                ") AS both_ways GROUP BY part, off, value HAVING sum(n) > 0"
+                " ORDER BY part, off LIMIT %s"
+            ).format(parkable(self._pipeline)),
+            (_SHOWN,),
+        ).fetchall()
+        if rows:
+            examples = [f"{part}/{off} {_shown(value)}" for part, off, value, _ in rows]
+            self._differ("parked too much", rows[0][3], examples)
+
     def _compare(self, name: str, table: str, expected: sql.Composed) -> int:
         """Subtract one multiset from the other; return how large the expected one is."""
         self._connection.execute(
@@ -222,6 +240,11 @@ class _Comparison:
     def _differ(self, what: str, count: int, examples: list[str] | None = None) -> None:
         shown = f", such as {'; '.join(examples[:_SHOWN])}" if examples else ""
         self._verdict.differences.append(f"{what}: {count:,}{shown}")
+
+
+def _tables(pipeline: Pipeline) -> str:
+    links = (pipeline.link(number) for number in range(1, pipeline.links + 1))
+    return " or ".join(link.master.table for link in links)
 
 
 def _shown(value: bytes | None, most: int = 300) -> str:

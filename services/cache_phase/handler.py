@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column
-from dovetail.join.entry import entries_at
+from dovetail.join.entry import Entries, entries_at
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
@@ -88,6 +88,7 @@ class CacheHandler(Handler):
         self._looked_at = clock()
         self._tombstones = 0
         self._piece_bytes = piece_bytes(pipeline)
+        self._no_rows = Entries.without_rows()
         self._answers = Answers(pipeline, topology, VIA_CACHE, latency)
 
     def assign(self, partitions: list[int]) -> None:
@@ -116,12 +117,25 @@ class CacheHandler(Handler):
         return self._migrations.waiting_for()
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        by_slot: dict[int, list[EventBatch]] = {}
+        by_slot: dict[tuple[int, bool], list[EventBatch]] = {}
         for slot, batch in batches_of(records):
-            by_slot.setdefault(slot, []).append(batch)
-        for slot, batches in by_slot.items():
-            self._join(slot, EventBatch.concatenate(batches), producer, ledger)
+            by_slot.setdefault((slot, batch.keyless), []).append(batch)
+        for (slot, keyless), batches in by_slot.items():
+            batch = EventBatch.concatenate(batches)
+            if keyless:
+                self._answer_keyless(slot, batch, producer, ledger)
+            else:
+                self._join(slot, batch, producer, ledger)
         self._report_departed(producer)
+
+    def _answer_keyless(
+        self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger
+    ) -> None:
+        """Answer events that a link of a chain found no key in: there is no row for them."""
+        ledger.add(slot, outcome.IN, len(batch))
+        ledger.add(slot, outcome.HITS, len(batch))
+        starts = np.zeros(len(batch), np.int64)
+        self._answers.send(producer, ledger, slot, batch, self._no_rows.data, starts)
 
     def _join(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
         hits = self._cache.probe(batch.keys)

@@ -141,9 +141,9 @@ class Monitor:
 
 
 def totals(seen: Audit) -> dict[str, Any]:
-    answered = seen.enriched + seen.unmatched
     return {
         "in": seen.taken,
+        "copies": seen.copies,
         "enriched": seen.enriched,
         "unmatched": seen.unmatched,
         "parked": seen.parked,
@@ -152,7 +152,7 @@ def totals(seen: Audit) -> dict[str, Any]:
         "in_flight": seen.in_flight,
         "waiting": seen.waiting,
         "outputs": seen.outputs,
-        "hit_rate": seen.hits / answered if answered else None,
+        "hit_rate": seen.hit_rate,
         "dead_by_reason": {
             name.split(".", 1)[1]: count
             for name, count in seen.stages["ingest"].items()

@@ -31,6 +31,8 @@ FROM_POSTGRES: Factors = replace(TYPICAL, seek=1.6e-3, page=2.1e-4, request=1e-3
 
 Seek and page are of the demo's table, 68 rows a page (bench/master_reads.py): the database encodes
 320,000 rows a second as JSON. A lookup's are a guess: 125,000 keys a second in batches."""
+FROM_FILES: Factors = TYPICAL
+"""Those of a snapshot's files, by which the models were measured."""
 _ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
 """Of what no event and no row was seen of yet."""
 _GUESSED_SKEW = 0.5
@@ -50,9 +52,11 @@ def build_join(
     memory -= emigration.allocated
     facts = relation.facts
     if pipeline.algorithm is Algorithm.AUTO:
-        auto = Auto(facts, memory, clock, factors=FROM_POSTGRES, policy=emigration)
+        auto = Auto(facts, memory, clock, factors=_factors(pipeline), policy=emigration)
         return MasterJoin(auto, relation), emigration
-    tuner = _tuner(facts, memory, clock) if pipeline.algorithm is Algorithm.AMESHJOIN else None
+    tuner = None
+    if pipeline.algorithm is Algorithm.AMESHJOIN:
+        tuner = _tuner(facts, memory, clock, _factors(pipeline))
     engine = Engine(
         pipeline.algorithm,
         facts,
@@ -63,7 +67,13 @@ def build_join(
     return MasterJoin(engine, relation, tuner), emigration
 
 
-def _tuner(facts: Relation, memory: int, clock: Callable[[], float]) -> ArrivalTuner:
+def _factors(pipeline: Pipeline) -> Factors:
+    return FROM_FILES if pipeline.master.snapshot else FROM_POSTGRES
+
+
+def _tuner(
+    facts: Relation, memory: int, clock: Callable[[], float], factors: Factors
+) -> ArrivalTuner:
     rows = facts.rows or facts.pages * facts.page_bytes / _ROW_BYTES
     workload = engine_workload(
         ZipfPopularity(max(1, int(rows)), _GUESSED_SKEW),
@@ -72,4 +82,4 @@ def _tuner(facts: Relation, memory: int, clock: Callable[[], float]) -> ArrivalT
         page_bytes=facts.page_bytes,
         unique=facts.unique,
     )
-    return ArrivalTuner(workload, FROM_POSTGRES, memory, clock)
+    return ArrivalTuner(workload, factors, memory, clock)

@@ -5,8 +5,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.master.pipeline import PipelineRelation
-from dovetail.pipeline.check import require_master
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.line import Line
 from dovetail.stream.progress import ProgressReader
@@ -14,6 +12,7 @@ from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
+from services.disk_phase.relation import relation_of
 from services.disk_phase.settings import budget, shares, step
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 def build(context: Context) -> Handler:
     pipeline, settings = context.pipeline, context.settings
-    require_master(pipeline, settings.database_url)
-    relation = PipelineRelation(settings.database_url, pipeline)
+    relation = relation_of(context)
     mine, within = shares(pipeline), pipeline.order.within
     return DiskHandler(
         pipeline,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.columns import Column
 from dovetail.join.mapper import groups
 from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
@@ -51,7 +51,7 @@ class IngestHandler(Handler):
             good = rows[decoded.valid[rows]]
             ledger.add(partition, outcome.CLEAN, len(good))
             if len(good):
-                batch = _batch(records, decoded, good)
+                batch = batch_of(records, decoded, good)
                 self._note_lag(batch)
                 self._pass_on(partition, batch, producer)
             if len(good) < len(rows):
@@ -109,15 +109,9 @@ def schema_of(pipeline: Pipeline) -> EventSchema:
     )
 
 
-def _batch(records: Records, decoded: Decoded, rows: Ints) -> EventBatch:
-    values = decoded.keys[rows]
-    texts = (
-        Column.empty_values(len(rows))
-        if decoded.key_data is None or decoded.key_bounds is None
-        else Column(decoded.key_data, decoded.key_bounds).take(rows)
-    )
+def batch_of(records: Records, decoded: Decoded, rows: Ints) -> EventBatch:
     return EventBatch(
-        JoinKeys(values, texts),
+        decoded.join_keys(rows),
         Column.of_spans(decoded.data, decoded.start[rows], decoded.end[rows]),
         records.partitions[rows],
         records.offsets[rows],

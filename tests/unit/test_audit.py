@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from dovetail.audit import Audit, _problems
+from dovetail.pipeline.spec import Pipeline
+from dovetail.topology import Topology
 
 DRAINED = {
     "ingest": {"in": 100, "clean": 90, "dead.empty": 4, "dead.invalid-json": 6},
@@ -14,9 +16,67 @@ DRAINED = {
 }
 
 
+SALES = Pipeline.model_validate(
+    {
+        "name": "sales",
+        "source": {"fields": {"sku": "int", "customer": "int?"}},
+        "key": "sku",
+        "master": {"table": "products", "columns": ["price"]},
+    }
+)
+CHAIN = Pipeline.model_validate(
+    {
+        **SALES.model_dump(exclude={"then"}),
+        "then": [
+            {"key": "customer", "master": {"table": "customers", "columns": ["name"]}},
+            {"key": "sku", "master": {"table": "recalls"}, "join": "anti"},
+        ],
+    }
+)
+
+
 def audit_of(waiting=0, **changes):
     stages = {name: Counter({**DRAINED[name], **changes.get(name, {})}) for name in DRAINED}
-    return Audit(stages, waiting, list(_problems(stages)))
+    topology = Topology(SALES)
+    return Audit(stages, topology, waiting, list(_problems(stages, topology)))
+
+
+def test_a_chain_counts_the_copies_that_its_tables_make():
+    topology = Topology(CHAIN)
+    stages = {
+        **{name: Counter(counts) for name, counts in DRAINED.items()},
+        "cache_phase.2": Counter({"in": 120, "missed": 20, "enriched": 95, "unmatched": 5}),
+        "disk_phase.2": Counter({"in": 20, "enriched": 18, "unmatched": 1, "parked": 1}),
+        "cache_phase.3": Counter({"in": 114, "missed": 4, "enriched": 100, "unmatched": 10}),
+        "disk_phase.3": Counter({"in": 4, "enriched": 4, "outputs": 4}),
+    }
+    stages["cache_phase"]["outputs"] = 50
+    stages["cache_phase.2"]["outputs"] = 97
+    stages["disk_phase.2"]["outputs"] = 18
+    stages["cache_phase.3"]["outputs"] = 100
+    seen = Audit(stages, topology, 0, list(_problems(stages, topology)))
+    assert seen.problems == []
+    assert seen.backlogs == {
+        "ingest": 0,
+        "mapper": 0,
+        "cache_phase": 0,
+        "disk_phase": 0,
+        "cache_phase.2": 0,
+        "disk_phase.2": 0,
+        "cache_phase.3": 1,
+        "disk_phase.3": 0,
+    }
+    assert seen.equation() == (
+        "in 100 + copies 47 = enriched 104 + unmatched 31 + parked 1 + dead-lettered 10 + shed 0"
+        " + in flight 1"
+    )
+    assert not seen.drained
+    stages["cache_phase.3"].update({"in": 2, "enriched": 2})
+    (problem,) = _problems(stages, topology)
+    assert problem == (
+        "cache_phase.3 took in 116 events, but cache_phase.2 and disk_phase.2 had passed on only"
+        " 115"
+    )
 
 
 def test_when_all_is_answered_the_sum_holds_and_nothing_is_in_flight():

@@ -1,6 +1,6 @@
 import numpy as np
 
-from dovetail.stream.cycles import SharedCycle
+from dovetail.stream.cycles import NO_CYCLE, SharedCycle
 
 
 def see(cycle, *migrations, standing=()):
@@ -54,3 +54,11 @@ def test_a_slot_that_comes_back_starts_anew():
     cycle.forget([0])
     cycle.follow([0])
     assert see(cycle, (0, 900)) == 0
+
+
+def test_a_plan_in_between_passes_no_time():
+    cycle = following(0)
+    see(cycle, (0, 5))
+    assert see(cycle, (0, NO_CYCLE)) == 0
+    assert see(cycle, (0, 7), (0, NO_CYCLE)) == 2
+    assert see(cycle, (0, 8)) == 3

@@ -117,6 +117,10 @@ class SnapshotFile:
             self._descriptor = -1
 
 
+def reading_threads(depth: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(depth, thread_name_prefix="snapshot")
+
+
 class Reading:
     """A fill on its way into its buffer."""
 
@@ -138,10 +142,17 @@ class Reader:
     as a read. Threads, because a call waits without the GIL.
     """
 
-    def __init__(self, files: Sequence[SnapshotFile | None], depth: int) -> None:
+    def __init__(
+        self,
+        files: Sequence[SnapshotFile | None],
+        depth: int,
+        threads: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """`threads`, if given, are another's, and as many as `depth` at least."""
         self._files = files
         self._depth = depth
-        self._threads = ThreadPoolExecutor(depth, thread_name_prefix="snapshot")
+        self._threads = threads or reading_threads(depth)
+        self._own = threads is None
 
     def start(self, fill: Fill, buffer: Buffer) -> Reading:
         """Begin to read; the buffer is made large enough."""
@@ -166,7 +177,8 @@ class Reader:
             other.result()
 
     def close(self) -> None:
-        self._threads.shutdown()
+        if self._own:
+            self._threads.shutdown()
 
     def _read_all(self, pieces: list[list[int]], view: memoryview) -> None:
         for number, offset, at, size in pieces:

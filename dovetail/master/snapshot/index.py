@@ -5,8 +5,8 @@
     first    3         9         9         14
     continues no       no        yes       no         the page's first key has rows before it
 
-R is sorted by key, so it is its own clustered index and this is all there is in memory: 25
-bytes a page, that is 0.3 % of R at pages of 8 KiB. A text key stands here by its hash: texts
+R is sorted by key, so it is its own clustered index and this is all that is mapped into memory:
+25 bytes a page, that is 0.3 % of R at pages of 8 KiB. A text key stands here by its hash: texts
 that share one are kept together as if they were one key.
 """
 
@@ -71,7 +71,9 @@ class PageIndex:
     @classmethod
     def read(cls, path: Path, manifest: Manifest) -> PageIndex:
         pages = manifest.pages
-        content = np.fromfile(path, np.uint8)
+        # Mapped, not read: the system may drop what is not used. Copy-on-write, as Numba would
+        # compile its kernels once more for arrays that must not be written.
+        content = np.asarray(np.memmap(path, np.uint8, "c"))
         numbers = content[: (3 * pages + 2) * 8].view(np.int64)
         first_keys, row_starts, text_starts = np.split(numbers, [pages, 2 * pages + 1])
         continues = content[(3 * pages + 2) * 8 :].view(np.bool_)

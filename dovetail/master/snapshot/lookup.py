@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import MasterDataError
+from dovetail.errors import TooManyRowsError
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Read
 from dovetail.master.snapshot import pick, place
@@ -159,7 +159,7 @@ class Looker:
 def _require_fit(key: JoinKeys, size: int, most: int) -> None:
     if size > most:
         name = key.texts[0].decode() or int(key.values[0])
-        raise MasterDataError(
+        raise TooManyRowsError(
             f"the pages that are read for join key {name!r} take {size} bytes, and the disk "
             f"buffer has {most}: read smaller partitions (partition_pages), write the "
             f"snapshot with smaller pages, or give the join more memory"

@@ -10,7 +10,7 @@ What `read` returns lies in a buffer that the next `read` fills again: feed it t
 first. The engine copies what it keeps.
 
 Memory: what a read may take (`most`) holds all buffers of a request, the read-ahead's too. On top
-come the page index (`index_bytes`) and, only if `most` is less than one page with the blocks
+come the mapped page index (`index_bytes`) and, only if `most` is less than one page with the blocks
 around it, up to 8 KiB a file.
 """
 
@@ -29,6 +29,7 @@ from dovetail.master.snapshot.place import FILES
 from dovetail.master.snapshot.scan import Scanner
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from dovetail.join.exchange import Read, Request
@@ -47,7 +48,13 @@ class SnapshotRelation:
         read_ahead: bool = True,
         partition_pages: int = 1,
         queue_depth: int = QUEUE_DEPTH,
+        wraps: bool = True,
+        threads: ThreadPoolExecutor | None = None,
     ) -> None:
+        """`wraps`: page 0 comes behind the last one, and is read ahead there.
+
+        `threads`, if given, are shared with other relations, and `queue_depth` at least.
+        """
         self.folder = folder
         self.manifest = manifest.load(folder)
         self.partition_pages = partition_pages
@@ -59,8 +66,8 @@ class SnapshotRelation:
         }
         self._index = PageIndex.read(folder / index.NAME, self.manifest)
         layout = Layout(self.manifest, self._index)
-        self._reader = Reader([self._files.get(name) for name in FILES], queue_depth)
-        self._scanner = Scanner(layout, self._reader, read_ahead=read_ahead)
+        self._reader = Reader([self._files.get(name) for name in FILES], queue_depth, threads)
+        self._scanner = Scanner(layout, self._reader, read_ahead=read_ahead, wraps=wraps)
         self._looker = Looker(layout, self._reader, read_ahead=read_ahead)
 
     @property
@@ -76,7 +83,7 @@ class SnapshotRelation:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the page index, which is always in memory."""
+        """Bytes of the page index, which is mapped from its file."""
         return self._index.nbytes
 
     def read(self, request: Request, most: int) -> Read:
@@ -97,9 +104,13 @@ class SnapshotRelation:
         """Compare every file with its checksum: reads all of the snapshot."""
         manifest.verify(self.folder, self.manifest)
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Leave the memory of the last read, and what is on its way."""
         self._scanner.forget()
         self._looker.forget()
+
+    def close(self) -> None:
+        self.forget()
         self._reader.close()
         for file in self._files.values():
             file.close()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Scanner:
-    def __init__(self, layout: Layout, reader: Reader, *, read_ahead: bool) -> None:
+    def __init__(self, layout: Layout, reader: Reader, *, read_ahead: bool, wraps: bool) -> None:
+        self._wraps = wraps
         self._layout = layout
         self._largest = place.largest_page(layout.shape)[1]
         self._ahead = Ahead(layout, reader, read_ahead=read_ahead)
@@ -31,7 +32,7 @@ class Scanner:
         end = self._end(request.first, request.count, room)
         read = self._ahead.read(request.first, end)
         end = min(end, read.end)
-        if doubled:
+        if doubled and (self._wraps or end < self._layout.pages):
             following = end % self._layout.pages
             self._ahead.start(following, self._end(following, request.count, room))
         return self._served(read, end)

@@ -37,22 +37,35 @@ def write_slots(
 
     `folder` appears with all of them in it, or not at all.
     """
+    with appearing(folder) as unseen:
+        return fill_slots(unseen, rows, slots, key=key, page_bytes=page_bytes, schema=schema)
+
+
+def fill_slots(
+    folder: Path,
+    rows: MasterRows,
+    slots: int,
+    *,
+    key: KeyType,
+    page_bytes: int = PAGE_BYTES,
+    schema: str = "",
+) -> list[Manifest]:
+    """Write every slot's snapshot into a folder that is there already."""
     numbers = Mapper(slots, int_key=key == "int").slots(rows.keys)
     rows_of = dict(groups(numbers))
     manifests = []
-    with appearing(folder) as unseen:
-        for slot in range(slots):
-            chosen = rows_of.get(slot, _NOTHING)
-            part = MasterRows(rows.keys.take(chosen), rows.rows.take(chosen))
-            manifests.append(
-                write_snapshot(
-                    slot_folder(unseen, slot),
-                    [sorted_rows(part)],
-                    key=key,
-                    page_bytes=page_bytes,
-                    slots=slots,
-                    slot=slot,
-                    schema=schema,
-                )
+    for slot in range(slots):
+        chosen = rows_of.get(slot, _NOTHING)
+        part = MasterRows(rows.keys.take(chosen), rows.rows.take(chosen))
+        manifests.append(
+            write_snapshot(
+                slot_folder(folder, slot),
+                [sorted_rows(part)],
+                key=key,
+                page_bytes=page_bytes,
+                slots=slots,
+                slot=slot,
+                schema=schema,
             )
+        )
     return manifests

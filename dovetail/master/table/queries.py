@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, LiteralString
 
 from psycopg import sql
 
-from dovetail.join.keys import SEPARATOR, slot_sql
+from dovetail.join.keys import SEPARATOR, hash_sql, slot_sql
 from dovetail.master.table.description import table_identifier
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ class Queries:
         if slots is None:
             self._kept = _TRUE
             return
-        slot = slot_sql(
-            self._canonical().as_string(None), "int" if self._key.is_int else "text", of
-        )
-        self._kept = sql.SQL("{} = ANY ({}::int4[])").format(sql.SQL(slot), sql.Literal([*slots]))
+        self._kept = sql.SQL("{} = ANY ({}::int4[])").format(self._slot(of), sql.Literal([*slots]))
 
     def blocks(self, first: int, end: int | None) -> sql.Composed:
         """The rows of heap blocks `first` up to `end`, or up to the last there is by then."""
@@ -125,6 +122,31 @@ class Queries:
         within = sql.SQL("(SELECT {} FROM {} LIMIT {}) r").format(taken, found, sql.Literal(rows))
         return self._records(sql.SQL("NULL::tid"), within)
 
+    def split(self, slots: int, *, by_place: bool) -> sql.Composed:
+        """Every row that has a key, as columns: its place, slot, the key's value and text, the row.
+
+        For whoever reads rows apart from the engine: `place` can be compared with a tid, and is
+        NULL unless there are heap blocks to read by.
+        """
+        key = self._canonical()
+        value: sql.Composable = key
+        text: sql.Composable = sql.SQL("''::text")
+        if not self._key.is_int:
+            value, text = sql.SQL(hash_sql(key.as_string(None), "text")), key
+        return sql.SQL(
+            "SELECT {} AS place, {} AS slot, {} AS value, {} AS text, {} AS row"
+            " FROM {} r WHERE ({}) IS NOT NULL AND {}"
+        ).format(
+            sql.SQL("r.ctid" if by_place else "NULL::tid"),
+            self._slot(slots),
+            value,
+            text,
+            self._row[0],
+            self._table,
+            key,
+            self._where,
+        )
+
     def block_count(self) -> sql.Composed:
         """The number of heap blocks, as the bytes of an int8."""
         return sql.SQL(
@@ -150,6 +172,10 @@ class Queries:
         return sql.SQL("SELECT string_agg(record_send(ROW({})), ''::bytea) FROM {}").format(
             fields, rows
         )
+
+    def _slot(self, of: int) -> sql.Composable:
+        key = self._canonical().as_string(None)
+        return sql.SQL(slot_sql(key, "int" if self._key.is_int else "text", of))
 
     def _canonical(self) -> sql.Composable:
         """The join key as every other side of the join writes it (keys.py); NULL if a part is."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.keys import SEPARATOR, hash_text_many
 from dovetail.stream.events.details import detail
 from dovetail.stream.events.json_kernel import (
@@ -29,6 +30,7 @@ from dovetail.stream.events.reasons import Reason
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dovetail.join.columns import Ints
     from dovetail.stream.events.schema import EventSchema
 
 
@@ -54,6 +56,15 @@ class Decoded:
     details: dict[int, str]
     """For each bad event, what is wrong with it, in words."""
 
+    def join_keys(self, rows: Ints) -> JoinKeys:
+        """The join keys of these events, which are good."""
+        texts = (
+            Column.empty_values(len(rows))
+            if self.key_data is None or self.key_bounds is None
+            else Column(self.key_data, self.key_bounds).take(rows)
+        )
+        return JoinKeys(self.keys[rows], texts)
+
 
 class Decoder(Protocol):
     """What the events of a pipeline are decoded with, whatever their format."""
@@ -67,8 +78,10 @@ class Decoder(Protocol):
 class JsonDecoder:
     """Decodes batches of one schema; holds nothing from batch to batch."""
 
-    def __init__(self, schema: EventSchema) -> None:
+    def __init__(self, schema: EventSchema, *, with_details: bool = True) -> None:
+        """Details cost Python for each bad event."""
         self._schema = schema
+        self._with_details = with_details
         self._table = table_of(schema)
 
     def decode(
@@ -111,7 +124,7 @@ class JsonDecoder:
             key_data=key_data,
             key_bounds=key_bounds,
             times=None if self._schema.event_time is None else out.times,
-            details=self._details(data, bounds, out),
+            details=self._details(data, bounds, out) if self._with_details else {},
         )
 
     def _decide_by_hand(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class GroupMetadata:
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
         weakref.finalize(self, library().consumer_group_metadata_destroy, pointer)
+
+    @classmethod
+    def of_group(cls, group: str) -> Self:
+        """Of nobody in particular: for whoever commits without being a member."""
+        return cls(library().consumer_group_metadata_new(group.encode()))
 
 
 class Consumer(Client):

@@ -126,6 +126,7 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "resume_partitions": (c_int, (c_void_p, PartitionsPointer)),
     "get_watermark_offsets": (c_int, (c_void_p, c_char_p, c_int32, _OUT_INT64, _OUT_INT64)),
     "consumer_group_metadata": (c_void_p, (c_void_p,)),
+    "consumer_group_metadata_new": (c_void_p, (c_char_p,)),
     "consumer_group_metadata_destroy": (None, (c_void_p,)),
     "consumer_close": (c_int, (c_void_p,)),
     "topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),

@@ -1,6 +1,6 @@
-"""Apache Kafka's jars, fetched once from the package registries.
+"""Jars, fetched once from the package registries: the broker's, and those that Spark adds.
 
-`kafka.lock` names every jar with its size and SHA-256, so whichever way fetches them, the
+A bundle's lock names every jar with its size and SHA-256, so whichever way fetches them, the
 result is the same or an error. The ways, in order:
 
 1. `maven`: honours the mirrors and proxies in the user's own Maven settings.
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from deploy.local.home import Home
 
-VERSION = "4.3.0"
 JGO = "jgo==3.2.0"
 HERE = Path(__file__).parent
-NEEDED_BYTES = 300 * 2**20
 SHOW_EVERY_S = 3
 
 
@@ -48,44 +46,70 @@ class Jar:
         return f"{artifact}-{version}.jar"
 
 
-def read_lock(path: Path = HERE / "kafka.lock") -> list[Jar]:
-    rows = (line.split() for line in path.read_text().splitlines())
-    return [Jar(sha256, int(size), coordinate) for sha256, size, coordinate in rows]
+@dataclass(frozen=True)
+class Bundle:
+    """Jars that are used together, resolved from `<name>.pom.xml` and pinned by `<name>.lock`."""
+
+    name: str
+    title: str
+    version: str
+    needed_bytes: int
+    """Of the disk, while they are fetched."""
+
+    @property
+    def pom(self) -> Path:
+        return HERE / f"{self.name}.pom.xml"
+
+    @property
+    def lock_file(self) -> Path:
+        return HERE / f"{self.name}.lock"
+
+    def lock(self) -> list[Jar]:
+        rows = (line.split() for line in self.lock_file.read_text().splitlines())
+        return [Jar(sha256, int(size), coordinate) for sha256, size, coordinate in rows]
+
+
+KAFKA = Bundle("kafka", "Apache Kafka", "4.3.0", 300 << 20)
+SPARK = Bundle("spark", "Spark's connectors to Kafka and PostgreSQL", "4.2.0", 100 << 20)
 
 
 def fetch(
+    bundle: Bundle,
     home: Home,
     report: Callable[[str], None] = print,
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
     """Return the folder that holds all the jars; fetch them if it is not complete."""
-    lock = read_lock()
-    folder = home.jars / f"kafka-{VERSION}"
+    lock = bundle.lock()
+    folder = home.jars / f"{bundle.name}-{bundle.version}"
     if _complete(folder, lock):
         return folder
     with (home.jars / "lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # two stacks may share the jars: the second one waits
         if not _complete(folder, lock):
-            _fetch(home, folder, lock, report, environ)
+            _fetch(bundle, home, folder, report, environ)
     return folder
 
 
 def _fetch(
+    bundle: Bundle,
     home: Home,
     folder: Path,
-    lock: Sequence[Jar],
     report: Callable[[str], None],
     environ: Mapping[str, str],
 ) -> None:
-    _check_space(home)
+    _check_space(bundle, home)
+    lock = bundle.lock()
     partial = folder.with_name(f"{folder.name}.partial")
     failures = []
     for way in _ways(environ):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        report(f"fetching Apache Kafka {VERSION}: {len(lock)} jars with {way.__name__[1:]}")
+        report(
+            f"fetching {bundle.title} {bundle.version}: {len(lock)} jars with {way.__name__[1:]}"
+        )
         try:
-            way(home, partial, lock, report, environ)
+            way(bundle, home, partial, report, environ)
             verify(partial, lock)
         except (StackError, OSError) as failure:
             failures.append(f"{way.__name__[1:]}: {failure}")
@@ -96,8 +120,8 @@ def _fetch(
         return
     shutil.rmtree(partial, ignore_errors=True)
     raise StackError(
-        "Kafka's jars could not be fetched: is the network up, are the Maven and PyPI "
-        "registries (or your mirrors of them) reachable from here?\n" + "\n".join(failures)
+        f"the jars of {bundle.title} could not be fetched: is the network up, are the Maven and "
+        "PyPI registries (or your mirrors of them) reachable from here?\n" + "\n".join(failures)
     )
 
 
@@ -112,9 +136,9 @@ def _mvn(environ: Mapping[str, str]) -> str | None:
 
 
 def _maven(
+    bundle: Bundle,
     home: Home,
     partial: Path,
-    lock: Sequence[Jar],
     report: Callable[[str], None],
     environ: Mapping[str, str],
 ) -> None:
@@ -122,21 +146,21 @@ def _maven(
     command = [
         _mvn(environ) or "mvn",
         "--batch-mode",
-        f"--file={HERE / 'pom.xml'}",
+        f"--file={bundle.pom}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
         f"-DoutputDirectory={partial}",
         f"-Dmaven.repo.local={repository}",
     ]
-    progress = _Progress(repository, lock, report)
+    progress = _Progress(repository, bundle.lock(), report)
     run_tool("Maven", command, home.logs / "maven.log", watch=progress, env=dict(environ))
     shutil.rmtree(repository, ignore_errors=True)
 
 
 def _jgo(
+    bundle: Bundle,
     home: Home,
     partial: Path,
-    lock: Sequence[Jar],
     report: Callable[[str], None],
     environ: Mapping[str, str],
 ) -> None:
@@ -144,6 +168,7 @@ def _jgo(
     install = ["install", "--quiet", "--upgrade", "--target", str(package), JGO]
     pip = [sys.executable, "-m", "pip", *install]
     run_tool("pip", pip, home.logs / "pip.log", env=dict(environ))
+    lock = bundle.lock()
     command: list[str | Path] = [
         sys.executable,
         HERE / "download_jars.py",
@@ -171,7 +196,7 @@ def verify(folder: Path, lock: Sequence[Jar]) -> None:
     for jar in lock:
         with (folder / jar.name).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
-                raise StackError(f"{jar.name} is not the file that kafka.lock names")
+                raise StackError(f"{jar.name} is not the file that the lock names")
 
 
 def _complete(folder: Path, lock: Sequence[Jar]) -> bool:
@@ -182,12 +207,13 @@ def _complete(folder: Path, lock: Sequence[Jar]) -> bool:
     return sizes == {jar.name: jar.size for jar in lock}
 
 
-def _check_space(home: Home) -> None:
+def _check_space(bundle: Bundle, home: Home) -> None:
     free = shutil.disk_usage(home.jars).free
-    if free < NEEDED_BYTES:
+    if free < bundle.needed_bytes:
         raise StackError(
-            f"only {free >> 20} MiB are free on the disk of {home.jars}, and fetching Kafka "
-            f"takes {NEEDED_BYTES >> 20} MiB: free some, or set DOVETAIL_HOME to another disk"
+            f"only {free >> 20} MiB are free on the disk of {home.jars}, and fetching "
+            f"{bundle.title} takes {bundle.needed_bytes >> 20} MiB: free some, or set "
+            f"DOVETAIL_HOME to another disk"
         )
 
 

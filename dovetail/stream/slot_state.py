@@ -1,0 +1,91 @@
+"""What a slot has behind it where Spark runs the pipeline: the text beside its offset.
+
+    enriched=790,in=812,outputs=801,unmatched=22,@0=1205,@1=1188
+
+The ledger's counts (ledger.py), and for each source partition the offset below which every event
+of the slot is answered. It is committed in the transaction that carries the answers, for the slot's
+partition of `mapped`: the topic whose place the shuffle takes.
+
+So output, counts and positions become visible together or never, and who begins again has only to
+leave out what is below the slot's positions, whatever batches it is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dovetail import topology as services
+from dovetail.stream import ledger
+from dovetail.stream.offsets import Committed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_AT = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    counts: Counter[str] = field(default_factory=Counter)
+    positions: dict[int, int] = field(default_factory=dict)
+    """By source partition; what is not there begins with the partition."""
+
+    @classmethod
+    def parse(cls, text: str) -> SlotState:
+        counts = ledger.parse(text)
+        positions = {
+            int(name.removeprefix(_AT)): counts.pop(name)
+            for name in list(counts)
+            if name.startswith(_AT)
+        }
+        return cls(counts, positions)
+
+    @property
+    def text(self) -> str:
+        items = {
+            **dict(sorted(self.counts.items())),
+            **{f"{_AT}{number}": at for number, at in sorted(self.positions.items())},
+        }
+        return ",".join(f"{name}={count}" for name, count in items.items())
+
+    def position(self, partition: int) -> int:
+        return self.positions.get(partition, 0)
+
+
+def beginnings(states: Iterable[SlotState], partitions: int) -> dict[int, int]:
+    """From where each source partition has to be read, so that no slot misses an event."""
+    slots = list(states)
+    return {
+        number: min((slot.position(number) for slot in slots), default=0)
+        for number in range(partitions)
+    }
+
+
+def as_stages(states: Iterable[SlotState], partitions: int) -> dict[str, dict[int, Committed]]:
+    """What the slots have committed, as the stages would have whose place the application takes.
+
+    It passes nothing on by a topic: what one stage gives out the next has taken in.
+    """
+    slots = list(states)
+    counts: Counter[str] = sum((slot.counts for slot in slots), Counter())
+    dead = {name: n for name, n in counts.items() if name.startswith(f"{ledger.DEAD}.")}
+    answered = {name: n for name, n in counts.items() if name not in dead}
+    clean = counts[ledger.IN] - sum(dead.values())
+    ledgers = {
+        services.INGEST: {ledger.IN: counts[ledger.IN], ledger.CLEAN: clean, **dead},
+        services.MAPPER: {ledger.IN: clean, ledger.MAPPED: clean},
+        services.CACHE_PHASE: {ledger.IN: clean, ledger.MISSED: clean},
+        services.DISK_PHASE: {**answered, ledger.IN: clean},
+    }
+    committed = {
+        service: {0: Committed(0, SlotState(Counter(counted)).text)}
+        for service, counted in ledgers.items()
+    }
+    text = committed[services.INGEST][0].text
+    committed[services.INGEST] = {
+        number: Committed(at, "" if number else text)
+        for number, at in beginnings(slots, partitions).items()
+    }
+    return committed

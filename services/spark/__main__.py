@@ -1,0 +1,65 @@
+"""Runs one job: `dovetail spark <job> [pipeline.yaml]`, or `spark-submit` with this file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dovetail.errors import DovetailError
+from dovetail.pipeline.load import load_pipeline
+from services.spark.jobs import JOBS
+from services.spark.runs import Run, control_engine
+from services.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _run(_parser().parse_args(arguments))
+    except DovetailError as error:
+        print(f"dovetail spark: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dovetail spark", description="Run a job on Spark.")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="job")
+    for name, job in JOBS.items():
+        added = jobs.add_parser(name, help=job.text, description=job.text)
+        added.add_argument("pipeline", type=Path, nargs="?", help="a pipeline file")
+        job.load().add_arguments(added)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    from services.spark.session import spark_session  # noqa: PLC0415 - `--help` starts no Spark
+
+    job = JOBS[args.job]
+    environment = {**os.environ} if job.needs_kafka else {"KAFKA_BOOTSTRAP": "none", **os.environ}
+    settings = SparkSettings.from_environment(environment)
+    pipeline = load_pipeline(args.pipeline or settings.pipeline)
+    with Run(control_engine(settings.database_url), pipeline.name, args.job) as run:
+        print(f"{args.job} of {pipeline.name}: starting Spark on {settings.master}", flush=True)
+        spark = spark_session(settings, f"{args.job} {pipeline.name}")
+        try:
+            job.load().run(settings, pipeline, spark, run, args)
+        finally:
+            spark.stop()
+    told = ", ".join(f"{name} {_shown(value)}" for name, value in run.figures.items())
+    print(f"{args.job} of {pipeline.name}: done; {told}", flush=True)
+    return 0
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.6g}" if value % 1 else f"{value:,.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

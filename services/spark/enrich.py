@@ -1,0 +1,272 @@
+"""The whole pipeline as one Structured Streaming application: `dovetail spark enrich`.
+
+    source ─► decode, a task a partition ─► by slot to its node ─► enrich, a task a node ─► topics
+
+Topics, bytes and headers are those of the services. What is answered is known by the slots' states
+in Kafka alone (enrich_commit.py): Spark's checkpoint is scratch, and a start, whatever happened
+before, reads from the least position of all slots. A batch is answered to its end.
+
+A query that fails is started again after a pause, as a run of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from dovetail.errors import ConfigError, Unavailable
+from dovetail.pipeline.check import require_master
+from dovetail.pipeline.spec import Engine
+from dovetail.service import logs
+from dovetail.stream import ledger
+from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.slot_state import beginnings
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.stream.topics import beginnings as first_offsets
+from dovetail.topology import ENRICH, INGEST, Topology
+from services.disk_phase.settings import budget as disk_budget
+from services.spark import enrich_decode, enrich_node
+from services.spark.enrich_commit import take_over
+from services.spark.enrich_node import Job, Report
+from services.spark.enrich_service import EnrichService
+from services.spark.kafka import kafka_options
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from dovetail.pipeline.spec import Pipeline
+    from dovetail.settings import Settings
+    from services.spark.runs import Run
+    from services.spark.settings import SparkSettings
+
+log = logging.getLogger(__name__)
+
+_PAUSES_S = (1.0, 2.0, 5.0, 10.0)
+_LOOK_EVERY_S = 0.2
+_SCANS = 4
+"""So many times what the nodes' memory holds is a batch: it then reads R so often, and what Spark
+takes for a batch itself, however small, is paid by many events."""
+_HELD_AN_EVENT = 256
+_CHECKPOINTS = {
+    # Scratch need not appear atomically; the usual way starts a process for every file.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # How soon it is looked again whether events have come.
+    "spark.sql.streaming.pollingDelay": "50ms",
+}
+_LEAST_BATCH, _MOST_BATCH = 50_000, 500_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=int, help="events a batch at most; else by the memory")
+
+
+def run(
+    settings: SparkSettings,
+    pipeline: Pipeline,
+    spark: SparkSession,
+    run: Run,
+    args: argparse.Namespace,
+) -> None:
+    logs.configure(service=ENRICH, node=0)
+    if pipeline.engine is not Engine.SPARK:
+        raise ConfigError(
+            f"{pipeline.name} is run by the services: write engine: spark in its file, or set "
+            f"DOVETAIL_ENGINE=spark"
+        )
+    require_master(pipeline, settings.database_url)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    counts: Counter[str] = Counter()
+    with EnrichService(settings, pipeline) as service:
+
+        def note(reports: list[Report], seconds: float) -> None:
+            service.note(reports, seconds)
+            for report in reports:
+                counts.update(report.counts)
+            for name in (ledger.IN, ledger.ENRICHED, ledger.UNMATCHED, ledger.OUTPUTS):
+                run.figure(name, float(counts[name]))
+
+        batch = args.batch or batch_events(pipeline)
+        application = Enrichment(settings, pipeline, spark, note, batch)
+        keep_running(application, stopping, run.require, service)
+
+
+def batch_events(pipeline: Pipeline) -> int:
+    """How many events a batch has at most."""
+    held = pipeline.nodes * disk_budget(pipeline) // _HELD_AN_EVENT
+    return min(max(_SCANS * held, _LEAST_BATCH), _MOST_BATCH)
+
+
+def keep_running(
+    application: Enrichment,
+    stopping: threading.Event,
+    require: Callable[[], None],
+    service: EnrichService,
+) -> None:
+    """Run until told to stop; what fails is tried again after a pause."""
+    failures = 0
+    while not stopping.is_set():
+        answered = application.batches
+        require()
+        try:
+            application.start()
+            service.reason = ""
+            while not stopping.wait(_LOOK_EVERY_S):
+                application.check()
+        except (Unavailable, PySparkException) as error:
+            if application.batches > answered:
+                failures = 0
+            pause = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+            failures += 1
+            service.reason = _cause(error)
+            log.warning(
+                "batch undone, trying again", extra={"reason": service.reason, "pause_s": pause}
+            )
+            stopping.wait(pause)
+        finally:
+            application.stop()
+
+
+class Enrichment:
+    """The streaming query of one pipeline; `note` is told what each batch did and took."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        note: Callable[[list[Report], float], None],
+        batch: int,
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._topology = Topology(pipeline)
+        self._spark = spark
+        self._note = note
+        self._batch = batch
+        self._guard = threading.Lock()
+        self._stopping = False
+        self._query: StreamingQuery | None = None
+        self._scratch = ""
+        self._job: Job | None = None
+        self.batches = 0
+        """Committed so far."""
+
+    def start(self) -> None:
+        """Take the pipeline over and begin where its slots are."""
+        ensure_topics(self._settings, self._topology.topics())
+        run, states = take_over(self._settings, self._topology)
+        start = self._first_positions() if not states else {}
+        source = self._topology.source
+        positions = beginnings(states.values(), source.partitions) if states else start
+        self._job = Job(self._settings, self._pipeline, run, start)
+        self._stopping = False
+        for option, value in _CHECKPOINTS.items():
+            self._spark.conf.set(option, value)
+        self._scratch = tempfile.mkdtemp(prefix="dovetail-enrich-")
+        stream = (
+            self._spark.readStream.format("kafka")
+            .options(**kafka_options(self._settings))
+            .option("assign", json.dumps({source.name: list(positions)}))
+            .option("startingOffsets", json.dumps({source.name: self._there(positions)}))
+            .option("maxOffsetsPerTrigger", self._batch)
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.max.poll.records", 20_000)
+            .option("kafka.max.partition.fetch.bytes", 8 << 20)
+            .load()
+        )
+        self._query = (
+            stream.writeStream.foreachBatch(self._work)
+            .option("checkpointLocation", f"file://{self._scratch}")
+            .start()
+        )
+
+    def check(self) -> None:
+        """Raise what the query has ended by, if it has."""
+        assert self._query is not None
+        error = self._query.exception()
+        if error is not None:
+            raise error
+        if not self._query.isActive:
+            raise Unavailable("the streaming query has ended by itself")
+
+    def stop(self) -> None:
+        """End when the batch under way is committed; a later start goes on behind it."""
+        self._stopping = True
+        if self._query is not None:
+            with self._guard:
+                self._query.stop()
+            self._query = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _work(self, frame: DataFrame, _number: int) -> None:
+        with self._guard:
+            if self._stopping:
+                return  # nothing is lost by that: Spark's own notes are not looked at again
+            began = time.monotonic()
+            assert self._job is not None, "start() comes first"
+            reports = answer(frame, self._job)
+            self.batches += 1
+            self._note(reports, time.monotonic() - began)
+
+    def _first_positions(self) -> dict[int, int]:
+        """Where the services have left off, or where the source begins."""
+        offsets = CommittedOffsets(
+            self._settings, self._topology.group(INGEST), self._topology.source
+        )
+        try:
+            taken = offsets.read()
+        finally:
+            offsets.close()
+        return {
+            number: taken[number].offset if number in taken else 0
+            for number in range(self._topology.source.partitions)
+        }
+
+    def _there(self, positions: dict[int, int]) -> dict[str, int]:
+        """The positions, or the first records that the broker has not deleted meanwhile."""
+        first = first_offsets(admin_of(self._settings), self._topology.source)
+        for number, at in positions.items():
+            if 0 < at < first[number]:
+                log.error(
+                    "events were deleted before they were read: keep them longer (retention.ms)",
+                    extra={"partition": number, "events": first[number] - at},
+                )
+        return {str(number): max(at, first[number]) for number, at in positions.items()}
+
+
+def answer(frame: DataFrame, job: Job) -> list[Report]:
+    """Answer the source records of one batch, all of them, exactly once."""
+    pipeline = job.pipeline
+    rows = (
+        frame.selectExpr(*enrich_decode.SOURCE)
+        .mapInArrow(partial(enrich_decode.decode, pipeline), enrich_decode.SPARK_SCHEMA)
+        .repartitionById(pipeline.nodes, "node")
+        .mapInArrow(partial(enrich_node.enrich, job), enrich_node.SCHEMA)
+        .collect()
+    )
+    return [Report.of(row.report) for row in rows]
+
+
+def _cause(error: Exception) -> str:
+    """The one line that says what went wrong, out of the traces of two languages."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("dovetail.", "psycopg.")) and ": " in line]
+    return (told or lines or [repr(error)])[-1 if told else 0]

@@ -1,0 +1,190 @@
+"""Exactly once: a node's part of a batch is one Kafka transaction.
+
+    1. take over the node's transactional id: whoever else works for the node is fenced, and what
+       it left open is undone
+    2. read the run's number and the states of the node's slots; another run's number ends it here
+    3. send the answers to the events that the states do not cover yet
+    4. send the new states, positions and counts, into the transaction
+    5. commit
+
+A task that is tried again, or twice at once, writes once: the later one has fenced the earlier
+one, or finds what that one has committed. So does a batch that is run again, whole or in part.
+
+A process that was left behind by a dead driver may start such a task late. That is what the run's
+number is for: a new driver writes the next one first, then fences every node's id. Whoever took
+over before that is fenced; whoever does so later reads the number and stops.
+
+An id that is still ours needs no new producer: nobody has committed for these slots since we did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from dovetail.errors import Unavailable
+from dovetail.stream import ledger
+from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
+from dovetail.stream.slot_state import SlotState
+from dovetail.topology import ENRICH, LARGEST_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topology
+
+_TIMEOUT_S = 30.0
+_TRANSACTION_MS = 600_000
+"""What a node may take for its part of a batch. Only one that is never tried again keeps readers
+of the output waiting for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    run: int
+    slots: dict[int, SlotState]
+    """Without those that have never committed anything."""
+
+
+class States:
+    """Reads and numbers what is committed, without ever joining the group."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        self._group = topology.group(ENRICH)
+        self._slots = topology.mapped.name
+        # Any partition that is not a slot's: nothing else is committed for it in this group.
+        self._run = TopicPartition(topology.clean.name, 0)
+        self._consumer = Consumer(
+            settings.client(
+                {
+                    "group.id": self._group,
+                    "enable.auto.commit": False,
+                    # Waits for the end of transactions that have offsets of these slots under way.
+                    "isolation.level": "read_committed",
+                    "log_level": 0,
+                }
+            )
+        )
+
+    def read(self, slots: Iterable[int]) -> Committed:
+        asked = [self._run, *(TopicPartition(self._slots, slot) for slot in slots)]
+        try:
+            run, *found = self._consumer.committed(asked, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise Unavailable(f"what {self._group} committed cannot be read: {error}") from error
+        states = {
+            at.partition: SlotState.parse((at.metadata or "").rstrip("\0"))
+            for at in found
+            if at.offset >= 0
+        }
+        return Committed(max(0, run.offset), states)
+
+    def number(self, run: int) -> None:
+        """Write down which run is the present one."""
+        at = TopicPartition(self._run.topic, self._run.partition, run)
+        try:
+            self._consumer.commit(offsets=[at], asynchronous=False)
+        except KafkaException as error:
+            raise Unavailable(f"run {run} of {self._group} cannot be begun: {error}") from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def take_over(settings: Settings, topology: Topology) -> tuple[int, dict[int, SlotState]]:
+    """Begin a run: end every other one, and say what they have committed."""
+    states = States(settings, topology)
+    slots = range(topology.pipeline.slots)
+    try:
+        run = states.read(()).run + 1
+        states.number(run)
+        # Of every number of nodes that there may have been.
+        for node in slots:
+            _producer(settings, topology, node).close()
+        return run, states.read(slots).slots
+    finally:
+        states.close()
+
+
+class NodeTransaction:
+    """One node's transactions, a batch each, from one process."""
+
+    def __init__(self, settings: Settings, topology: Topology, states: States, node: int) -> None:
+        self._settings = settings
+        self._topology = topology
+        self._states = states
+        self._node = node
+        self._last: dict[int, SlotState] | None = None
+        self._producer: Producer | None = None
+        self._group = GroupMetadata.of_group(topology.group(ENRICH))
+        self.slots = range(node, topology.pipeline.slots, topology.pipeline.nodes)
+
+    @property
+    def producer(self) -> Producer:
+        assert self._producer is not None, "begin() comes first"
+        return self._producer
+
+    def begin(self, run: int) -> dict[int, SlotState]:
+        """Begin a transaction; return the states of the node's slots."""
+        # Steps 1 and 2
+        found = self._states.read(self.slots)
+        if self._producer is None or found.slots != self._last:
+            self.drop()
+            self._producer = _producer(self._settings, self._topology, self._node)
+            found = self._states.read(self.slots)
+        if found.run != run:
+            raise Unavailable(
+                f"run {run} of {self._topology.group(ENRICH)} is over: run {found.run} has taken "
+                f"its place"
+            )
+        self._producer.begin()
+        return found.slots
+
+    def commit(self, states: dict[int, SlotState]) -> None:
+        # Step 4
+        offsets = {slot: (state.counts[ledger.IN], state.text) for slot, state in states.items()}
+        self.producer.send_offsets(self._topology.mapped.name, offsets, self._group, _TIMEOUT_S)
+        # Step 5
+        self.producer.commit(_TIMEOUT_S)
+        self._last = states
+
+    def drop(self) -> None:
+        """Undo what is under way, if anything is, and let go of the producer."""
+        self._last = None
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            try:
+                producer.abort(_TIMEOUT_S)
+            except KafkaFailure:
+                pass  # there was none, or another has undone it
+            finally:
+                producer.close()
+
+
+def _producer(settings: Settings, topology: Topology, node: int) -> Producer:
+    """Take over a node's id: settles whatever its last holder left open."""
+    name = f"{topology.group(ENRICH)}.{node}"
+    producer = Producer(
+        settings.client(
+            {
+                "transactional.id": name,
+                "client.id": name,
+                "transaction.timeout.ms": _TRANSACTION_MS,
+                "retry.backoff.ms": 5,
+                "linger.ms": 20,
+                "message.max.bytes": LARGEST_MESSAGE_BYTES,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.messages": 500_000,
+                "queue.buffering.max.kbytes": 64 << 10,
+            }
+        )
+    )
+    try:
+        producer.init_transactions(_TIMEOUT_S)
+    except BaseException:
+        producer.close()
+        raise
+    return producer

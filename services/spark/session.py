@@ -1,0 +1,91 @@
+"""The Spark that a job runs on: in this process, or on a cluster by its master URL alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from deploy.local import jars
+from deploy.local.home import Home
+from deploy.local.java import find_java
+
+if TYPE_CHECKING:
+    from services.spark.settings import SparkSettings
+
+LOG4J = Path(__file__).parent / "log4j2.properties"
+_WORKERS = {
+    # Each saves the Python workers memory: together 40 %.
+    "MALLOC_ARENA_MAX": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+_INHERITED = ("NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX", "PYTHONPATH")
+"""Of the driver's environment, for workers that were not started by it."""
+
+
+def spark_session(settings: SparkSettings, name: str) -> SparkSession:
+    """Start Spark, or return the one that runs in this process already.
+
+    What `spark-submit` was told stands: its master, heaps and jars are not touched.
+    """
+    find_java(os.environ)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    options = _options(settings)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        options |= _launch_options(settings)
+    builder = SparkSession.Builder().appName(f"dovetail {name}")
+    for option, value in options.items():
+        builder = builder.config(option, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return builder.getOrCreate()
+
+
+def connector_jars(settings: SparkSettings) -> list[Path]:
+    """The jars that Spark needs beside its own, fetched on first use."""
+    folder = settings.jars or jars.fetch(
+        jars.SPARK, Home.of_checkout(), lambda text: print(text, file=sys.stderr)
+    )
+    return sorted(folder.glob("*.jar"))
+
+
+def _launch_options(settings: SparkSettings) -> dict[str, str]:
+    """What only a JVM that is not yet started can be told."""
+    logging = f"-Dlog4j2.configurationFile=file:{LOG4J}"
+    return {
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.executor.memory": settings.executor_memory,
+        "spark.driver.extraJavaOptions": logging,
+        "spark.executor.extraJavaOptions": logging,
+        "spark.jars": ",".join(str(jar) for jar in connector_jars(settings)),
+        "spark.local.dir": str(_scratch(settings)),
+    }
+
+
+def _options(settings: SparkSettings) -> dict[str, str]:
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": str(_scratch(settings) / "warehouse"),
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.pyspark.python": sys.executable,
+        "spark.python.worker.reuse": "true",
+        **{f"spark.executorEnv.{name}": value for name, value in (_WORKERS | inherited).items()},
+    }
+
+
+def _scratch(settings: SparkSettings) -> Path:
+    folder = settings.scratch or Home.of_checkout().folder / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()

@@ -1,0 +1,166 @@
+"""engine: spark gives what SQL gives, each output once, whatever is run again or killed.
+
+A Spark session takes ten seconds to start, so that `make test` has a few of these, and
+`make test-spark` all.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+
+import psycopg
+import pytest
+
+from dovetail.demo.catalogue import load_catalogue
+from dovetail.pipeline.spec import Algorithm
+from dovetail.testing.spark import SparkPipeline
+from services.spark import enrich_decode, enrich_node
+from services.spark.enrich import answer
+from services.spark.enrich_commit import take_over
+from services.spark.enrich_node import Job
+from services.spark.session import spark_session
+from services.spark.settings import SparkSettings
+from tests.e2e import shop
+from tests.e2e.test_join_kinds import (
+    assert_dead_letters_say_why,
+    assert_unmatched_say_why,
+    ways_of_answers,
+)
+from tests.e2e.test_kill import SALES, assert_exact, under_load
+
+SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
+ALL = bool(os.environ.get("DOVETAIL_SPARK"))
+only_in_test_spark = pytest.mark.skipif(not ALL, reason="make test-spark runs it")
+
+
+@pytest.fixture(scope="module")
+def spark(stack):
+    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
+    session = spark_session(settings, "test")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def run_on_spark(stack, kernels, database, spark, tmp_path):
+    def run(spec, **options):
+        named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
+        return SparkPipeline(tmp_path, stack.bootstrap, database, named, spark, **options)
+
+    return run
+
+
+def combinations():
+    if ALL:
+        return [(kind, shape) for kind in ("inner", "left", "semi", "anti") for shape in SHAPES]
+    return [("left", "composite")]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("join", "shape"), combinations())
+def test_the_application_gives_what_sql_gives(join, shape, run_on_spark, database):
+    of = SHAPES[shape]
+    of.fill(database)
+    with run_on_spark(of.spec(join)) as pipeline:
+        events = [*of.good_events(), *of.bad_events()]
+        for sent in (1, 2):  # by the disk phase, then mostly by the cache
+            pipeline.send(events)
+            final = pipeline.drain()
+            assert final.problems == []
+            assert final.taken == sent * len(events)
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert final.drained
+        assert final.taken == verdict.events
+        assert final.outputs == verdict.outputs == verdict.expected > 0
+        assert final.unmatched == verdict.unmatched
+        assert (verdict.unmatched > 0) == (join != "left")
+        assert_dead_letters_say_why(pipeline, of)
+        assert_unmatched_say_why(pipeline, join)
+
+
+@only_in_test_spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+def test_every_algorithm_gives_what_sql_gives(algorithm, run_on_spark, database):
+    shop.INT.fill(database)
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE INDEX ON goods (id)")
+    spec = {**shop.INT.spec("inner"), "algorithm": str(algorithm)}
+    with run_on_spark(spec) as pipeline:
+        for _ in range(3):
+            pipeline.send(shop.INT.good_events())
+            final = pipeline.drain()
+        assert final.problems == []
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert final.outputs == verdict.outputs == verdict.expected > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_that_is_run_again_whole_or_in_part_writes_once(run_on_spark, database):
+    """Part of its nodes have committed it: that is where a kill in a batch leaves it."""
+    shop.INT.fill(database)
+    events = [*shop.INT.good_events(), *shop.INT.bad_events()]
+    with run_on_spark(shop.INT.spec("inner")) as pipeline:
+        pipeline.send(events)
+        run, states = take_over(pipeline.settings, pipeline.topology)
+        assert states == {}
+        job = Job(pipeline.settings, pipeline.spec, run, {})
+        reports = by_one_node(pipeline, job)
+        assert 0 < sum((report.counts for report in reports), Counter())["in"] < len(events)
+        halfway = pipeline.audit()
+        assert halfway.problems == []
+        assert not halfway.drained
+
+        for _ in range(2):
+            answer(pipeline.source(), job)
+            final = pipeline.audit()
+            assert final.drained
+            assert final.taken == len(events)
+            verdict = pipeline.verdict()
+            assert verdict.differences == []
+            assert final.outputs == verdict.outputs == verdict.expected > 0
+            assert_dead_letters_say_why(pipeline, shop.INT)
+
+        # And by a driver that knows nothing of all that, from wherever the slots are.
+        pipeline.send(events)
+        final = pipeline.drain()
+        assert final.taken == 2 * len(events)
+        assert pipeline.verdict().differences == []
+
+
+def by_one_node(pipeline, job):
+    """Run a batch of which only the first node comes to its end."""
+    rows = (
+        pipeline.source()
+        .selectExpr(*enrich_decode.SOURCE)
+        .mapInArrow(
+            lambda parts: enrich_decode.decode(job.pipeline, parts), enrich_decode.SPARK_SCHEMA
+        )
+        .where("node = 0")
+        .repartitionById(job.pipeline.nodes, "node")
+        .mapInArrow(lambda parts: enrich_node.enrich(job, parts), enrich_node.SCHEMA)
+        .collect()
+    )
+    return [enrich_node.Report.of(row.report) for row in rows]
+
+
+@only_in_test_spark
+@pytest.mark.timeout(600)
+def test_the_driver_is_killed_under_load_and_the_output_stays_exact(run_pipeline, database):
+    load_catalogue(database, rows=50_000, report=lambda _: None)
+    spec = {**SALES, "nodes": 2, "engine": "spark"}
+    with run_pipeline(spec) as pipeline, under_load(pipeline) as load:
+        pipeline.wait_until(lambda seen: seen.hits > 0, "both phases answer")
+        for _ in range(4):
+            answered = pipeline.audit().enriched
+            assert load.flows
+            pipeline.kill("enrich")
+            pipeline.wait_until_ready()
+            pipeline.wait_until(lambda seen, then=answered: seen.enriched > then, "it goes on")
+        load.stop()
+        assert_exact(pipeline, load.sent)
+        assert ways_of_answers(pipeline) == {"cache", "disk"}

@@ -1,0 +1,156 @@
+"""The transactions of `enrich` on a real broker, without Spark: who writes, who is fenced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dovetail.errors import Unavailable
+from dovetail.pipeline.spec import Pipeline
+from dovetail.settings import Settings
+from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.stream.slot_state import SlotState
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import Topology
+from dovetail.verify import read_all
+from services.spark.enrich_commit import NodeTransaction, States, take_over
+
+SLOTS, NODES = 4, 2
+
+
+class Nodes:
+    """Whoever may work for a node: each has clients of its own, as in a process of its own."""
+
+    def __init__(self, settings, topology):
+        self.settings, self.topology = settings, topology
+        self._open = []
+
+    def one(self, node=0):
+        states = States(self.settings, self.topology)
+        transaction = NodeTransaction(self.settings, self.topology, states, node)
+        self._open.append((states, transaction))
+        return transaction
+
+    def take_over(self):
+        return take_over(self.settings, self.topology)
+
+    def outputs(self):
+        return sorted(m.value().decode() for m in read_all(self.settings, self.topology.enriched))
+
+    def close(self):
+        for states, transaction in self._open:
+            transaction.drop()
+            states.close()
+
+
+@pytest.fixture
+def nodes(bootstrap, kafka_namespace):
+    spec = {
+        "name": f"{kafka_namespace}sales",
+        "source": {"fields": {"sku": "int"}, "partitions": 2},
+        "key": "sku",
+        "master": {"table": "products", "columns": ["price"]},
+        "engine": "spark",
+        "slots": SLOTS,
+        "nodes": NODES,
+    }
+    topology = Topology(Pipeline.model_validate(spec))
+    settings = Settings(bootstrap, "postgresql://nobody@nowhere/none", Path("unused"))
+    ensure_topics(settings, topology.topics())
+    nodes = Nodes(settings, topology)
+    yield nodes
+    nodes.close()
+
+
+def answer(transaction, text, states):
+    """Send an output, and give the states that go with it."""
+    transaction.producer.send(f"{transaction._topology.enriched.name}", text.encode(), 0)
+    return {
+        slot: SlotState(
+            (states.get(slot) or SlotState()).counts + Counter({"in": 1, "enriched": 1}),
+            {0: (states.get(slot) or SlotState()).position(0) + 1},
+        )
+        for slot in transaction.slots
+    }
+
+
+def test_output_and_states_become_visible_together(nodes):
+    run, states = nodes.take_over()
+    assert (run, states) == (1, {})
+    first = nodes.one()
+    done = answer(first, "a", first.begin(run))
+    assert nodes.outputs() == []
+    first.commit(done)
+    assert nodes.outputs() == ["a"]
+    assert nodes.one().begin(run) == done
+    assert nodes.one(1).begin(run) == {}, "another node's slots are another's"
+
+
+def test_of_two_that_work_for_a_node_at_once_one_writes(nodes):
+    run, _ = nodes.take_over()
+    first, second = nodes.one(), nodes.one()
+    lost = answer(first, "first", first.begin(run))
+    kept = answer(second, "second", second.begin(run))
+    with pytest.raises(KafkaFailure):
+        first.commit(lost)
+    second.commit(kept)
+    assert nodes.outputs() == ["second"]
+
+
+def test_who_comes_after_a_commit_finds_it(nodes):
+    run, _ = nodes.take_over()
+    first, second = nodes.one(), nodes.one()
+    done = answer(first, "a", first.begin(run))
+    first.commit(done)
+    assert second.begin(run) == done
+    further = answer(second, "b", done)
+    second.commit(further)
+    # The first one's producer is fenced, and it knows before it has worked in vain.
+    assert first.begin(run) == further
+    first.commit(answer(first, "c", further))
+    assert nodes.outputs() == ["a", "b", "c"]
+
+
+def test_a_producer_is_kept_as_long_as_nobody_else_commits(nodes):
+    run, _ = nodes.take_over()
+    one = nodes.one()
+    states = one.begin(run)
+    producer = one.producer
+    for text in ("a", "b", "c"):
+        states = answer(one, text, states)
+        one.commit(states)
+        assert one.begin(run) == states
+        assert one.producer is producer
+    assert nodes.outputs() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["in-mid-transaction", "about-to-begin"])
+def test_a_new_run_ends_the_one_before(nodes, begun):
+    run, _ = nodes.take_over()
+    left_behind = nodes.one(1)
+    if begun:
+        lost = answer(left_behind, "late", left_behind.begin(run))
+    later, states = nodes.take_over()
+    assert (later, states) == (run + 1, {})
+    if begun:
+        with pytest.raises(KafkaFailure):
+            left_behind.commit(lost)
+    else:
+        with pytest.raises(Unavailable, match=r"run 1 of .* is over"):
+            left_behind.begin(run)
+    present = nodes.one(1)
+    present.commit(answer(present, "present", present.begin(later)))
+    assert nodes.outputs() == ["present"]
+
+
+def test_what_is_dropped_was_never_written(nodes):
+    run, _ = nodes.take_over()
+    one = nodes.one()
+    answer(one, "undone", one.begin(run))
+    one.drop()
+    assert nodes.outputs() == []
+    again = answer(one, "done", one.begin(run))
+    one.commit(again)
+    assert nodes.outputs() == ["done"]

@@ -1,0 +1,222 @@
+"""The snapshot job on a real Spark and a real PostgreSQL: what it writes is what SQL gives."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+
+import numpy as np
+import psycopg
+import pytest
+
+from dovetail.errors import ConfigError
+from dovetail.join.exchange import Pages
+from dovetail.master.pipeline import key_of, queries_of, session_of
+from dovetail.master.snapshot.slots import SlotsRelation
+from dovetail.master.snapshot.versions import Content, Hold, versions_of
+from dovetail.pipeline.spec import KeyType
+from services.spark import snapshot
+from services.spark.master import master_state
+from services.spark.runs import Run, control_engine, last_runs
+from services.spark.session import spark_session
+from services.spark.settings import SparkSettings
+from tests.e2e import shop
+from tests.integration.master_kit import pipeline
+
+ROOM = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def spark(stack):
+    settings = SparkSettings("none", stack.database_url, stack.home.folder / "none")
+    session = spark_session(settings, "test")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def write(spark, database, tmp_path):
+    """Write a snapshot of a pipeline; gives its current version, held."""
+    holds = []
+
+    def written(of):
+        settings = SparkSettings("none", database, tmp_path / "none")
+        with Run(control_engine(database), of.name, "snapshot") as run:
+            snapshot.run(settings, of, spark, run, argparse.Namespace(to=tmp_path))
+        versions = versions_of(tmp_path, of.name)
+        holds.append(Hold(versions.path(versions.current())))
+        return holds[-1]
+
+    yield written
+    for hold in holds:
+        hold.close()
+
+
+def rows_of(hold):
+    """Every slot's (key, row) pairs, read by its pages."""
+    content = hold.version.content
+    slots = []
+    for slot in range(content.slots):
+        relation = SlotsRelation({slot: hold.slot(slot)}, content.slots, content.key_type)
+        read = []
+        page, pages = 0, relation.facts.pages
+        while page < pages:
+            one = relation.read(Pages(page, pages - page, pages), ROOM)
+            keys = one.rows.keys
+            names = [text.decode() for text in keys.texts]
+            names = keys.values.tolist() if content.key_type == "int" else names
+            read += zip(names, (row.decode() for row in one.rows.rows), strict=True)
+            page += one.covers
+        relation.close()
+        slots.append(sorted(read, key=str))
+    return slots
+
+
+def sql_rows(database, of):
+    """What the services' own query gives, slot by slot."""
+    query = queries_of(of, key_of(of)).split(of.slots, by_place=True)
+    slots = [[] for _ in range(of.slots)]
+    with session_of(database, of).connection() as connection:
+        for _, slot, value, text, row in connection.execute(query):
+            slots[slot].append((value if of.key_type is KeyType.INT else text, row))
+    return [sorted(rows, key=str) for rows in slots]
+
+
+def of_shape(shape, join="inner"):
+    spec = shape.spec(join)
+    return pipeline(
+        "goods",
+        spec["master"].get("columns", []),
+        spec["source"]["fields"],
+        spec["key"],
+        join,
+        spec["master"]["key"],
+        slots=7,
+    )
+
+
+@pytest.mark.parametrize("shape", [shop.INT, shop.TEXT, shop.COMPOSITE], ids=lambda s: s.columns)
+def test_every_slot_has_the_rows_that_sql_gives(shape, write, database):
+    shape.fill(database)
+    of = of_shape(shape)
+    hold = write(of)
+    rows = rows_of(hold)
+    assert rows == sql_rows(database, of)
+    assert [slot.rows for slot in hold.version.slots] == [len(slot) for slot in rows]
+    assert hold.version.rows == sum(shape.rows.values())
+    assert hold.version.content == Content.of(of)
+
+
+def test_where_only_the_keys_are_asked_for_each_is_there_once(write, database):
+    shop.TEXT.fill(database)
+    hold = write(of_shape(shop.TEXT, "semi"))
+    keys = [key for slot in rows_of(hold) for key, row in slot]
+    assert sorted(keys) == sorted(key for (key,), rows in shop.TEXT.rows.items() if rows)
+    assert {row for slot in rows_of(hold) for _, row in slot} == {""}
+
+
+def test_a_view_is_read_too(write, database):
+    shop.INT.fill(database)
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE VIEW seen AS SELECT * FROM goods")
+    of = of_shape(shop.INT).model_copy(deep=True)
+    of = of.model_copy(update={"master": of.master.model_copy(update={"table": "seen"})})
+    assert rows_of(write(of)) == sql_rows(database, of_shape(shop.INT))
+
+
+class Mover(threading.Thread):
+    """Moves money between accounts, and with every update two rows to other places."""
+
+    def __init__(self, database, accounts):
+        super().__init__()
+        self.database, self.accounts = database, accounts
+        self.moves = 0
+        self.stopped = threading.Event()
+
+    def run(self):
+        chance = np.random.default_rng(7)
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            while not self.stopped.is_set():
+                few = chance.choice(self.accounts, 400, replace=False).tolist()
+                connection.execute(
+                    "UPDATE accounts SET money = money + CASE WHEN id = ANY (%s) THEN 1 ELSE -1 END"
+                    " WHERE id = ANY (%s)",
+                    (few[:200], few),
+                )
+                self.moves += 1
+
+
+def test_all_partitions_see_one_state_of_a_table_that_changes(write, database):
+    accounts = 40_000
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE accounts (id bigint, money bigint, filler text)")
+        connection.execute(
+            "INSERT INTO accounts SELECT id, 100, repeat('x', 200) FROM generate_series(0, %s) id",
+            (accounts - 1,),
+        )
+    of = pipeline("accounts", ["money"], slots=2)
+    mover = Mover(database, accounts)
+    mover.start()
+    try:
+        with master_state(database, of) as state:
+            assert len(state.predicates(cores=2)) > 2
+        before = mover.moves
+        hold = write(of)
+        assert mover.moves > before
+    finally:
+        mover.stopped.set()
+        mover.join()
+    rows = [row for slot in rows_of(hold) for row in slot]
+    assert sorted(key for key, _ in rows) == list(range(accounts))
+    money = sum(int(row.removeprefix('{"money":').removesuffix("}")) for _, row in rows)
+    assert money == 100 * accounts
+
+
+def test_a_partition_reads_its_blocks_alone(database):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE wide (id bigint, name text)")
+        connection.execute(
+            "INSERT INTO wide SELECT id, repeat('x', 500) FROM generate_series(1, 5000) id"
+        )
+        connection.commit()
+        with master_state(database, pipeline("wide", ["name"])) as state:
+            first, *_ = state.predicates(cores=2)
+            plan = connection.execute(
+                f"EXPLAIN SELECT slot, row FROM ({state.query}) AS rows WHERE {first}"
+            ).fetchall()
+    assert "Tid Range Scan" in str(plan)
+
+
+def test_versions_follow_each_other_and_the_run_has_its_row(write, database, tmp_path):
+    shop.INT.fill(database)
+    of = of_shape(shop.INT)
+    assert [write(of).version.version for _ in range(3)] == [1, 2, 3]
+    assert versions_of(tmp_path, of.name).numbers() == [1, 2, 3], "the first one is still held"
+    (last,) = last_runs(control_engine(database), of.name)
+    assert (last.job, last.state, last.error) == ("snapshot", "done", None)
+    assert last.figures["rows"] == sum(shop.INT.rows.values())
+    assert last.figures["version"] == 3
+
+
+def test_a_failed_run_leaves_the_current_version(write, database, tmp_path):
+    shop.INT.fill(database)
+    of = of_shape(shop.INT)
+    write(of)
+    with psycopg.connect(database) as connection:
+        connection.execute("DROP TABLE goods")
+    with pytest.raises(Exception, match="goods"):
+        write(of)
+    versions = versions_of(tmp_path, of.name)
+    assert (versions.current(), versions.numbers()) == (1, [1])
+    assert not list(versions.folder.glob(".*.partial"))
+    last, _ = last_runs(control_engine(database), of.name, most=2)
+    assert last.state == "failed"
+    assert "goods" in last.error
+
+
+def test_a_pipeline_without_a_folder_is_told_to_name_one(spark, database, tmp_path):
+    of = pipeline("goods", ["name"])
+    settings = SparkSettings("none", database, tmp_path / "none")
+    run = Run(control_engine(database), of.name, "snapshot")
+    with run, pytest.raises(ConfigError, match=r"master\.snapshot"):
+        snapshot.run(settings, of, spark, run, argparse.Namespace(to=None))

@@ -1,0 +1,120 @@
+"""The map side of `enrich` gives what ingest and mapper send, event by event."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.pipeline.spec import Pipeline
+from dovetail.stream.batch import EventBatch
+from dovetail.stream.ledger import Ledger
+from dovetail.stream.rdkafka import Records
+from dovetail.topology import Topology
+from services.ingest.handler import IngestHandler
+from services.mapper.handler import MapperHandler
+from services.spark.enrich_decode import BAD, EVENTS, REACHED, BadEvents, decode, records_of
+from tests.e2e import shop
+
+SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
+
+
+class Sent:
+    """A producer that keeps what is sent."""
+
+    def __init__(self):
+        self.messages = []
+
+    def send(self, topic, value, partition=0, headers=(), **_):
+        self.messages.append((topic, value, partition, dict(headers)))
+
+
+def batch_of_source(events, partitions):
+    count = len(events)
+    return pa.record_batch(
+        {
+            "value": pa.array(events, pa.binary()),
+            "partition": pa.array(np.arange(count) % partitions, pa.int32()),
+            "offset": pa.array(100 + np.arange(count) // partitions, pa.int64()),
+            "timestamp": pa.array(np.arange(count), pa.int64()),
+        }
+    )
+
+
+def by_services(pipeline, topology, records):
+    ingest, mapped = Sent(), Sent()
+    IngestHandler(pipeline, topology).handle(records, ingest, Ledger())
+    clean = [value for topic, value, _, _ in ingest.messages if topic == topology.clean.name]
+    dead = [one for one in ingest.messages if one[0] == topology.dead_letter.name]
+    MapperHandler(pipeline, topology).handle(of_values(clean), mapped, Ledger())
+    return [(slot, EventBatch.from_message(value)) for _, value, slot, _ in mapped.messages], dead
+
+
+def of_values(values):
+    bounds = np.cumsum([0, *map(len, values)])
+    data = np.frombuffer(bytearray(b"".join(values)), np.uint8)
+    count, none = len(values), np.zeros(len(values), np.int64)
+    return Records(np.zeros(count, np.int32), none, none, data, bounds, np.zeros(count, np.bool_))
+
+
+def one_by_one(slot, batch):
+    columns = batch.keys.values, batch.keys.texts, batch.events
+    places = batch.partitions, batch.offsets, batch.timestamps
+    for row in zip(*columns, *places, strict=True):
+        yield (slot, *row)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_decode_gives_what_ingest_and_mapper_send(shape, pieces):
+    of = SHAPES[shape]
+    pipeline = Pipeline.model_validate({"name": "sales", **of.spec("inner"), "engine": "spark"})
+    topology = Topology(pipeline)
+    whole = batch_of_source([*of.good_events(), *of.bad_events()], pipeline.source.partitions)
+    size = -(-len(whole) // pieces)
+    parts = [whole.slice(first, size) for first in range(0, len(whole), size)]
+
+    rows = [row for part in decode(pipeline, iter(parts)) for row in part.to_pylist()]
+    mapped, dead = by_services(pipeline, topology, records_of(whole))
+
+    ours = [
+        one
+        for row in rows
+        if row["kind"] == EVENTS
+        for one in one_by_one(row["slot"], EventBatch.from_message(row["payload"]))
+    ]
+    theirs = itertools.chain.from_iterable(one_by_one(*one) for one in mapped)
+    assert sorted(ours) == sorted(theirs)
+    assert len(ours) == len(of.good_events())
+    assert all(row["node"] == row["slot"] % pipeline.nodes for row in rows if row["slot"] >= 0)
+
+    buried = []
+    for row in rows:
+        if row["kind"] == BAD:
+            bad = BadEvents.from_message(row["payload"])
+            assert {row["slot"]} == set((bad.partitions % pipeline.slots).tolist())
+            for i in range(len(bad)):
+                origin = f"{topology.source.name}/{bad.partitions[i]}/{bad.offsets[i]}"
+                told = (origin, bad.reasons[i], bad.details[i])
+                buried.append((*(text.encode() for text in told), bad.values[i]))
+    named = [(*(headers[name] for name in (b"origin", b"reason", b"detail")), value)
+             for _, value, _, headers in dead]  # fmt: skip
+    assert sorted(buried, key=repr) == sorted(named, key=repr)
+
+    reached = {
+        (row["node"], row["partition"]): row["reached"] for row in rows if row["kind"] == REACHED
+    }
+    columns = whole.column("partition").to_numpy(), whole.column("offset").to_numpy()
+    assert reached == {
+        (node, number): columns[1][columns[0] == number].max() + 1
+        for node in range(pipeline.nodes)
+        for number in range(pipeline.source.partitions)
+    }
+
+
+def test_a_task_without_records_gives_a_batch_without_rows():
+    pipeline = Pipeline.model_validate({"name": "sales", **shop.INT.spec("inner")})
+    empty = batch_of_source([], 3)
+    assert [len(part) for part in decode(pipeline, iter([empty]))] == [0]
