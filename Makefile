@@ -23,8 +23,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark)
-	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(ENGINE),--engine $(ENGINE))
+run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
@@ -42,6 +42,14 @@ test-library: $(VENV)/ready ## What needs neither: the unit and property tests
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
 	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py tests/e2e/test_order.py
+
+.PHONY: test-spark
+test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few
+	DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e/test_spark_*.py tests/integration/test_spark_*.py $(TESTS)
+
+.PHONY: test-cluster
+test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
+	$(BIN)/python -m pytest tests/cluster $(TESTS)
 
 .PHONY: check
 check: $(VENV)/ready ## Lint, format and types

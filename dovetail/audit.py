@@ -158,8 +158,11 @@ class Auditor:
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
         if self._by_spark:
-            slots = self._offsets[services.ENRICH].read().values()
-            states = [SlotState.parse(slot.text) for slot in slots]
+            found = self._offsets[services.ENRICH].read()
+            # A slot that has not committed yet has everything before it.
+            texts = {slot: at.text for slot, at in found.items()}
+            slots = range(self._topology.pipeline.slots)
+            states = [SlotState.parse(texts.get(slot, "")) for slot in slots]
             return as_stages(states, self._topology.source.partitions)
         return {
             stage.service: self._offsets[stage.service].read()

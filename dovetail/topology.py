@@ -81,6 +81,9 @@ class Topic:
     name: str
     partitions: int
     keeps: Keeps = Keeps.BY_BROKER
+    compressed: bool = False
+    """Whether we send it compressed. Of many small messages that saves the broker half of its work
+    and costs the sender nothing (bench/broker_cost.py); a batch of events is one large message."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -169,7 +172,7 @@ class Topology:
 
     @cached_property
     def enriched(self) -> Topic:
-        return Topic(self.pipeline.sink.topic, self.pipeline.slots)
+        return Topic(self.pipeline.sink.topic, self.pipeline.slots, compressed=True)
 
     @cached_property
     def unmatched(self) -> Topic:

@@ -18,7 +18,7 @@ CURE = f"install Java {OLDEST} or newer (for example OpenJDK) or point JAVA_HOME
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """Return the `java` of JAVA_HOME or of the PATH, checked to be new enough for Kafka."""
+    """Return the `java` of JAVA_HOME or of the PATH, checked to be new enough."""
     java_home = environ.get("JAVA_HOME")
     found = (
         shutil.which("java", path=str(Path(java_home) / "bin"))
@@ -27,10 +27,10 @@ def find_java(environ: Mapping[str, str]) -> Path:
     )
     if not found:
         where = f"in JAVA_HOME ({java_home})" if java_home else "on the PATH"
-        raise StackError(f"there is no `java` {where}, and Kafka needs it: {CURE}")
+        raise StackError(f"there is no `java` {where}, and Kafka and Spark need it: {CURE}")
     version = _version(found)
     if version < OLDEST:
-        raise StackError(f"{found} is Java {version}, too old for Kafka: {CURE}")
+        raise StackError(f"{found} is Java {version}, too old for Kafka and Spark: {CURE}")
     return Path(found)
 
 

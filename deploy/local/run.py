@@ -25,6 +25,7 @@ from rich.live import Live as LiveDisplay
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
 from deploy.local.live import Live, fetch
+from deploy.local.planning import EVERY, planning
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
 from deploy.local.services import Services
@@ -41,6 +42,8 @@ from dovetail.verify import Verdict, ends_of, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from deploy.local.planning import Planning
 
 _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
@@ -67,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--skew", default="1.0", help="Zipf exponent of the demo's keys")
     parser.add_argument("--timing", default="steady", help="steady or bursty")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
+    parser.add_argument("--plan-every", default=EVERY, help="how often caches are planned, or off")
     parser.add_argument("--engine", help="services or spark; as the pipeline says unless given")
     return parser.parse_args()
 
@@ -100,11 +104,21 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
             services.wait_until_ready()
             _tell_urls(services, report)
             generator = _generator(home, arguments, topology, stack.environment())
+            plans = planning(
+                home,
+                pipeline,
+                arguments.pipeline,
+                arguments.plan_every,
+                stack.environment(),
+                report,
+            )
             try:
                 generator.start()
-                _watch(arguments.seconds, stack, services, generator, console)
+                _watch(arguments.seconds, stack, services, generator, plans, console)
             finally:
                 generator.stop()
+                if plans is not None:
+                    plans.stop()
             with contextlib.closing(Auditor(settings, topology)) as auditor:
                 final = _drain(auditor, services, report)
             verdict = None
@@ -134,7 +148,12 @@ def _tell_urls(services: Services, report: Callable[[str], None]) -> None:
 
 
 def _watch(
-    seconds: float | None, stack: Stack, services: Services, generator: Managed, console: Console
+    seconds: float | None,
+    stack: Stack,
+    services: Services,
+    generator: Managed,
+    plans: Planning | None,
+    console: Console,
 ) -> None:
     """Show the live table until the time is over or the user says so."""
     live = Live()
@@ -144,6 +163,8 @@ def _watch(
             stack.check()
             services.watch()
             generator.check()
+            if plans is not None:
+                plans.watch()
             left = "" if end is None else f"{max(0, end - time.monotonic()):.0f} s to go; "
             show(services.control_url, f"{left}Ctrl-C drains and stops")
             time.sleep(1)

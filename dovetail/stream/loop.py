@@ -373,7 +373,8 @@ class Loop:
                     "queue.buffering.max.messages": 500_000,
                     "queue.buffering.max.kbytes": 64 << 10,
                 }
-            )
+            ),
+            compressed=[topic.name for topic in self._stage.writes if topic.compressed],
         )
         producer.init_transactions(_TIMEOUT_S)
         return producer

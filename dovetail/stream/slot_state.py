@@ -64,7 +64,7 @@ def beginnings(states: Iterable[SlotState], partitions: int) -> dict[int, int]:
 
 
 def as_stages(states: Iterable[SlotState], partitions: int) -> dict[str, dict[int, Committed]]:
-    """What the slots have committed, as the stages would have whose place the application takes.
+    """What all slots have committed, as the stages would have whose place the application takes.
 
     It passes nothing on by a topic: what one stage gives out the next has taken in.
     """

@@ -13,6 +13,7 @@ from dovetail.stream.topics import ensure_topics
 from dovetail.topology import CONTROL, Topology
 from services.control.app import create_app
 from services.control.monitor import Monitor
+from services.control.plans import plan_routes
 
 
 def main() -> int:
@@ -26,6 +27,7 @@ def main() -> int:
         print(f"{CONTROL}: {error}", file=sys.stderr)
         return exit_code(error)
     app = create_app(pipeline, Monitor(settings, topology))
+    app.include_router(plan_routes(pipeline, settings.database_url))
     uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
     return 0
 

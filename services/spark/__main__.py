@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +18,24 @@ from services.spark.settings import SparkSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_JARS = "jars"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        return _run(_parser().parse_args(arguments))
+        return _jars() if args.job == _JARS else _run(args)
     except DovetailError as error:
         print(f"dovetail spark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _stop(*_: object) -> None:
+    """Let a job that is told to end say so in its row."""
+    raise KeyboardInterrupt("it was told to stop")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,7 +45,16 @@ def _parser() -> argparse.ArgumentParser:
         added = jobs.add_parser(name, help=job.text, description=job.text)
         added.add_argument("pipeline", type=Path, nargs="?", help="a pipeline file")
         job.load().add_arguments(added)
+    jobs.add_parser(_JARS, help='print what spark-submit needs: --jars "$(dovetail spark jars)"')
     return parser
+
+
+def _jars() -> int:
+    from services.spark.session import connector_jars  # noqa: PLC0415 - as below
+
+    unused = {"KAFKA_BOOTSTRAP": "none", "DATABASE_URL": "none"}
+    print(",".join(map(str, connector_jars(SparkSettings.from_environment(os.environ | unused)))))
+    return 0
 
 
 def _run(args: argparse.Namespace) -> int:

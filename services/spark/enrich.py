@@ -173,10 +173,13 @@ class Enrichment:
         """Take the pipeline over and begin where its slots are."""
         ensure_topics(self._settings, self._topology.topics())
         run, states = take_over(self._settings, self._topology)
-        start = self._first_positions() if not states else {}
+        begun = len(states) == self._pipeline.slots
+        self._job = Job(
+            self._settings, self._pipeline, run, {} if begun else self._first_positions()
+        )
         source = self._topology.source
-        positions = beginnings(states.values(), source.partitions) if states else start
-        self._job = Job(self._settings, self._pipeline, run, start)
+        slots = (self._job.state(states.get(slot)) for slot in range(self._pipeline.slots))
+        positions = beginnings(slots, source.partitions)
         self._stopping = False
         for option, value in _CHECKPOINTS.items():
             self._spark.conf.set(option, value)

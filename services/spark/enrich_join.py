@@ -30,6 +30,8 @@ from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
 from dovetail.join.exchange import Events
 from dovetail.master.pipeline import PipelineRelation
+from dovetail.master.snapshot.current import CurrentSnapshot
+from dovetail.master.snapshot.versions import versions_of
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dovetail.join.exchange import Answers as Joined
+    from dovetail.master.relation import ChangingRelation
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.settings import Settings
@@ -76,7 +79,7 @@ class NodeJoin:
         capacity = shares(pipeline).capacity
         self._window = Window(capacity)
         self._cache = CachePhase(pipeline.algorithm, cache_budget(pipeline))
-        self._relation = PipelineRelation(settings.database_url, pipeline)
+        self._relation = _relation(settings, pipeline)
         left = disk_budget(pipeline) - capacity * BYTES_AN_EVENT
         self._make = partial(build_join, pipeline, self._relation, left, time.monotonic)
         self._join, self._emigration = self._make()
@@ -200,3 +203,12 @@ class NodeJoin:
 
     def _age(self) -> int:
         return int(np.clip(self._clock() - _EPOCH_S, 0, NOTHING - 1))
+
+
+def _relation(settings: Settings, pipeline: Pipeline) -> ChangingRelation:
+    """The current snapshot, if the pipeline names a folder of them; else the table itself."""
+    folder = pipeline.master.snapshot
+    if folder is None:
+        return PipelineRelation(settings.database_url, pipeline)
+    command = f"dovetail spark snapshot {settings.pipeline}"
+    return CurrentSnapshot(versions_of(folder, pipeline.name), pipeline, command)

@@ -48,6 +48,9 @@ class Job:
     start: dict[int, int]
     """From where on a slot reads that has not committed anything yet, by source partition."""
 
+    def state(self, committed: SlotState | None) -> SlotState:
+        return committed or SlotState(positions=dict(self.start))
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -107,10 +110,7 @@ class Worker:
         transaction = self._transactions[node]
         try:
             found = transaction.begin(self.job.run)
-            states = {
-                slot: found.get(slot) or SlotState(positions=dict(self.job.start))
-                for slot in transaction.slots
-            }
+            states = {slot: self.job.state(found.get(slot)) for slot in transaction.slots}
             batch = _Batch(self._topology, self._join, transaction.producer, states)
             for part in parts:
                 batch.take(part)

@@ -52,6 +52,8 @@ NEXT = "next"
 PAIRS = 50_000_000
 TRACKED = 49_152
 """Three quarters of a power of two, as a sketch's table is full then."""
+_BATCH = 50_000
+"""Events that are counted at a time: the more, the fewer rows travel."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,15 +98,16 @@ def run(
     run: Run,
     args: argparse.Namespace,
 ) -> None:
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
     engine = control_engine(settings.database_url)
     folder = _folder(args)
     states = States(engine, spark, pipeline.name, folder)
     states.clean()
     version = count(settings, pipeline, spark, run, args, states)
-    if not version.number:
-        print("no event so far: nothing is counted, and nothing planned", flush=True)
-        return
     if args.no_plan:
+        return
+    if not version.counts.events:
+        print("no good event so far: nothing is planned", flush=True)
         return
     if not has_cache(pipeline):
         print(f"{pipeline.algorithm} has no cache: nothing is planned", flush=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from dovetail.pipeline.spec import KeyType
@@ -61,8 +61,7 @@ class Merge:
         self, before: Version, records: Sequence[DataFrame], as_of_ms: int, folder: str
     ) -> Counts:
         """Write everything that the new version needs; give what it covers of events."""
-        old = before.counts
-        if not old.tracked:
+        if not before.counts.tracked:
             made = self._write_exact(before, records, as_of_ms, folder)
             if made.pairs <= self._limits.pairs:
                 return made
@@ -72,44 +71,31 @@ class Merge:
     def _write_exact(
         self, before: Version, records: Sequence[DataFrame], as_of_ms: int, folder: str
     ) -> Counts:
-        old = before.counts
-        seen = Observation()
-        new = self._counted(records, as_of_ms).observe(
-            seen,
-            sf.sum("events").alias("e"),
-            sf.sum("bytes").alias("b"),
-            sf.min("began").alias("t"),
-        )
-        pairs = new.select("key", "hour", "events", "weight")
-        if before.number:
-            pairs = exact(self._spark, before, as_of_ms, self._half_life_s).unionByName(pairs)
-        _summed(pairs).write.parquet(f"{folder}/counts")
-        written = self._spark.read.parquet(f"{folder}/counts")
-        totals = written.agg(sf.count("*"), sf.sum("events")).first()
-        assert totals is not None
-        found = seen.get
+        counts = self._counted(records, as_of_ms)
+        if before.counts.pairs:
+            counts = exact(self._spark, before, as_of_ms, self._half_life_s).unionByName(counts)
+        counts.groupBy("key", "hour").agg(
+            *(sf.sum(name).alias(name) for name in ("events", "weight", "bytes")),
+            sf.min("began").alias("began"),
+        ).write.parquet(f"{folder}/counts")
+        pairs, events, size, began = _totals(self._spark.read.parquet(f"{folder}/counts"))
         return replace(
-            old,
+            before.counts,
             as_of_ms=as_of_ms,
-            began_ms=_earlier(old, found["t"], as_of_ms),
-            events=totals[1] or 0,
-            bytes=old.bytes + (found["b"] or 0),
-            pairs=totals[0],
+            began_ms=began or as_of_ms,
+            events=events,
+            bytes=size,
+            pairs=pairs,
         )
 
     def _write_sketched(
         self, before: Version, records: Sequence[DataFrame], as_of_ms: int, folder: str
     ) -> Counts:
         old, tracked = before.counts, before.counts.tracked or self._limits.tracked
-        if before.number:
-            exact(self._spark, before, as_of_ms, self._half_life_s).write.parquet(
-                f"{folder}/counts"
-            )
-        stats = self._counted(records, as_of_ms).agg(
-            sf.sum("events"), sf.sum("bytes"), sf.min("began")
-        )
-        found = stats.first()
-        assert found is not None
+        if old.pairs:
+            kept = exact(self._spark, before, as_of_ms, self._half_life_s)
+            kept.write.parquet(f"{folder}/counts")
+        _, events, size, began = _totals(self._counted(records, as_of_ms))
         schema = f"key {key_type(self._pipeline)}, hour bigint"
         keyed = _union(
             [frame.mapInArrow(partial(hourly, self._pipeline), schema) for frame in records]
@@ -120,11 +106,11 @@ class Merge:
         )
         if old.tracked:
             forgotten = as_of_ms - int(_FORGOTTEN * 1000 * self._half_life_s)
-            kept = self._spark.read.parquet(f"{before.folder}/sketches").where(
+            remembered = self._spark.read.parquet(f"{before.folder}/sketches").where(
                 sf.col("hour") >= forgotten // HOUR_MS
             )
             sketches = (
-                kept.unionByName(sketches)
+                remembered.unionByName(sketches)
                 .groupBy("hour")
                 .agg(sf.expr(f"approx_top_k_combine(sketch, {tracked})").alias("sketch"))
             )
@@ -132,15 +118,15 @@ class Merge:
         return replace(
             old,
             as_of_ms=as_of_ms,
-            began_ms=_earlier(old, found[2], as_of_ms),
-            events=old.events + (found[0] or 0),
-            bytes=old.bytes + (found[1] or 0),
-            sketched=old.sketched + (found[0] or 0),
+            began_ms=min(old.began_ms if old.events else as_of_ms, began or as_of_ms),
+            events=old.events + events,
+            bytes=old.bytes + size,
+            sketched=old.sketched + events,
             tracked=tracked,
         )
 
     def _counted(self, records: Sequence[DataFrame], as_of_ms: int) -> DataFrame:
-        schema = f"key {key_type(self._pipeline)}, {COUNTS}, bytes bigint, began bigint"
+        schema = f"key {key_type(self._pipeline)}, {COUNTS}"
         work = partial(counted, self._pipeline, as_of_ms, self._half_life_s)
         return _union([frame.mapInArrow(work, schema) for frame in records])
 
@@ -152,7 +138,8 @@ def pairs(
     counts = version.counts
     parts = []
     if counts.pairs:
-        parts.append(exact(spark, version, counts.as_of_ms, half_life_s))
+        found = exact(spark, version, counts.as_of_ms, half_life_s)
+        parts.append(found.select("key", "hour", "events", "weight"))
     if counts.tracked:
         parts.append(_estimated(spark, pipeline, version, half_life_s))
     return _union(parts)
@@ -181,16 +168,12 @@ def _estimated(
     )
 
 
-def _summed(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("key", "hour").agg(
-        sf.sum("events").alias("events"), sf.sum("weight").alias("weight")
-    )
+def _totals(counts: DataFrame) -> tuple[int, int, int, int | None]:
+    """Rows of COUNTS, their events, the bytes of these, and when the first one came."""
+    found = counts.agg(sf.count("*"), sf.sum("events"), sf.sum("bytes"), sf.min("began")).first()
+    assert found is not None, "a total is one row"
+    return found[0], found[1] or 0, found[2] or 0, found[3]
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(DataFrame.unionByName, frames)
-
-
-def _earlier(old: Counts, first_ms: int | None, as_of_ms: int) -> int:
-    began = as_of_ms if first_ms is None else first_ms
-    return min(old.began_ms, began) if old.events else began

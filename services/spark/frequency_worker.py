@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     Batches = Iterator[pa.RecordBatch]
 
-COUNTS = "hour int, events bigint, weight double"
+COUNTS = "hour int, events bigint, weight double, bytes bigint, began bigint"
 """Beside the key, of a row of counts: how often it came in an hour of the week, and what that
-counts by now."""
+counts by now. The last two add up to the bytes of all events and the time of the first one; which
+rows have them says nothing."""
 JUDGED = (
     "slot int, rate double, rows bigint, row_bytes bigint, blocks bigint, events double,"
     " worth double, fits boolean, pays boolean"
@@ -56,7 +57,7 @@ def key_type(pipeline: Pipeline) -> str:
 def counted(
     pipeline: Pipeline, as_of_ms: int, half_life_s: float, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """Count source records by key and hour; `bytes` and `began` are a batch's, in its first row."""
+    """Count source records by key and hour, into rows of COUNTS."""
     schema = _schema(
         pipeline,
         hour=pa.int32(),

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from dovetail.errors import ConfigError
@@ -145,10 +144,6 @@ def make_plan(
     if purpose.hour is not None:
         pairs = pairs.where(sf.col("hour") == purpose.hour)
     weighed = pairs.groupBy("key").agg(sf.sum("weight").alias("weight"))
-    seen = Observation()
-    weighed = weighed.observe(
-        seen, sf.count("*").alias("keys"), sf.coalesce(sf.sum("weight"), sf.lit(0.0)).alias("all")
-    )
     # No entry is smaller than that, so nobody below can satisfy the inequality.
     least = LEAST_BLOCKS * purpose.watched_s / (terms.horizon_s * terms.event_blocks)
     hopeful = weighed.where(sf.col("weight") > least).join(sizes, "key", "left")
@@ -162,27 +157,24 @@ def make_plan(
         .mapInArrow(partial(cut, pipeline.slots, terms.slot_blocks), f"{key}, {PLANNED}")
     )
     decided.write.parquet(folder)
-    return Plan(folder, _facts(pipeline, purpose, decided.sparkSession, folder, seen.get))
+    judged_keys = pairs.sparkSession.read.parquet(folder)
+    return Plan(folder, {**_facts(pipeline, purpose, judged_keys, weighed), "folder": folder})
 
 
 def _facts(
-    pipeline: Pipeline,
-    purpose: Purpose,
-    spark: SparkSession,
-    folder: str,
-    seen: dict[str, Any],
+    pipeline: Pipeline, purpose: Purpose, decided: DataFrame, weighed: DataFrame
 ) -> dict[str, Any]:
     found = (
-        spark.read.parquet(folder)
-        .groupBy("verdict")
-        .agg(sf.count("*").alias("keys"), sf.sum("rate").alias("rate"), sf.sum("blocks").alias("b"))
+        decided.groupBy("verdict")
+        .agg(sf.count("*").alias("n"), sf.sum("rate").alias("rate"), sf.sum("blocks").alias("b"))
         .collect()
     )
-    keys = {row["verdict"]: row["keys"] for row in found}
-    left_out = seen["keys"] - sum(keys.values())
-    keys[Verdict.INEQUALITY] = keys.get(Verdict.INEQUALITY, 0) + left_out
-    chosen = next((row for row in found if row["verdict"] == Verdict.CHOSEN), None)
-    rate = seen["all"] / purpose.watched_s
+    keys = {str(verdict): 0 for verdict in Verdict} | {row.verdict: row.n for row in found}
+    every = weighed.agg(sf.count("*"), sf.sum("weight")).first()
+    assert every is not None, "a total is one row"
+    keys[Verdict.INEQUALITY] += every[0] - sum(keys.values())
+    chosen = next((row for row in found if row.verdict == Verdict.CHOSEN), None)
+    rate = (every[1] or 0.0) / purpose.watched_s
     return {
         "hour": purpose.hour,
         "algorithm": str(pipeline.algorithm),
@@ -192,10 +184,9 @@ def _facts(
         "cache_bytes": budget(pipeline),
         "slot_bytes": purpose.terms.slot_blocks * BYTES_A_BLOCK,
         "events_a_second": rate,
-        "expected_hit_rate": chosen["rate"] / rate if chosen and rate else 0.0,
-        "bytes": chosen["b"] * BYTES_A_BLOCK if chosen else 0,
-        "keys": {str(verdict): keys.get(verdict, 0) for verdict in Verdict},
-        "folder": folder,
+        "expected_hit_rate": chosen.rate / rate if chosen and rate else 0.0,
+        "bytes": chosen.b * BYTES_A_BLOCK if chosen else 0,
+        "keys": keys,
     }
 
 

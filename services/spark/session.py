@@ -8,11 +8,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from deploy.local import jars
 from deploy.local.home import Home
 from deploy.local.java import find_java
+from dovetail.errors import ConfigError
+from services.spark.jdbc import DRIVER
 
 if TYPE_CHECKING:
     from services.spark.settings import SparkSettings
@@ -44,7 +47,9 @@ def spark_session(settings: SparkSettings, name: str) -> SparkSession:
         builder = builder.config(option, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    _require_connectors(spark)
+    return spark
 
 
 def connector_jars(settings: SparkSettings) -> list[Path]:
@@ -53,6 +58,17 @@ def connector_jars(settings: SparkSettings) -> list[Path]:
         jars.SPARK, Home.of_checkout(), lambda text: print(text, file=sys.stderr)
     )
     return sorted(folder.glob("*.jar"))
+
+
+def _require_connectors(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - the only way to its classes
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(DRIVER)
+    except Py4JJavaError:
+        raise ConfigError(
+            'Spark has no connectors: give spark-submit --jars "$(dovetail spark jars)"'
+        ) from None
 
 
 def _launch_options(settings: SparkSettings) -> dict[str, str]:

@@ -204,7 +204,7 @@ def wait_until_taken(pipeline, job):
     while True:
         assert pipeline._failures == []
         reached = {
-            at.partition: at.offset
+            at.partition: max(at.offset, 0)
             for reader in readers
             for at in reader.position(reader.assignment())
         }

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
+import yaml
 
+from deploy.local.home import CHECKOUT
 from dovetail.errors import ConfigError
 from dovetail.join.exchange import Pages
 from dovetail.master.pipeline import key_of, queries_of, session_of
@@ -24,6 +32,9 @@ from tests.e2e import shop
 from tests.integration.master_kit import pipeline
 
 ROOM = 1 << 20
+only_in_test_spark = pytest.mark.skipif(
+    not os.environ.get("DOVETAIL_SPARK"), reason="make test-spark runs it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -220,3 +231,89 @@ def test_a_pipeline_without_a_folder_is_told_to_name_one(spark, database, tmp_pa
     run = Run(control_engine(database), of.name, "snapshot")
     with run, pytest.raises(ConfigError, match=r"master\.snapshot"):
         snapshot.run(settings, of, spark, run, argparse.Namespace(to=None))
+
+
+class Driver:
+    """The job as a process of its own, started by the command line."""
+
+    def __init__(self, database, folder, table="accounts"):
+        self.folder = folder
+        self.file = folder / "pipeline.yaml"
+        spec = {
+            "name": "killed",
+            "source": {"fields": {"id": "int"}},
+            "key": "id",
+            "master": {"table": table, "columns": ["money"], "snapshot": "snapshots"},
+            "slots": 2,
+        }
+        self.file.write_text(yaml.safe_dump(spec))
+        self.environment = {**os.environ, "DATABASE_URL": database, "SPARK_DRIVER_MEMORY": "512m"}
+        self.versions = versions_of(folder / "snapshots", "killed")
+
+    def start(self):
+        command = [sys.executable, "-m", "dovetail.cli", "spark", "snapshot", str(self.file)]
+        log = (self.folder / "driver.log").open("a")
+        with log:
+            return subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_for(self, process, seen):
+        while not seen():
+            assert process.poll() is None, (self.folder / "driver.log").read_text()
+            time.sleep(0.02)
+
+    def slots_being_written(self):
+        return list(self.versions.folder.glob(".*.partial/*"))
+
+
+@only_in_test_spark
+def test_a_killed_driver_leaves_nothing_visible_and_the_next_run_cleans_up(database, tmp_path):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE accounts (id bigint, money text)")
+        connection.execute(
+            "INSERT INTO accounts SELECT id, repeat('x', 100) FROM generate_series(1, 600000) id"
+        )
+    driver = Driver(database, tmp_path)
+    process = driver.start()
+    driver.wait_for(process, driver.slots_being_written)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert driver.versions.current() is None
+    assert driver.versions.numbers() == []
+    assert list(driver.versions.folder.glob(".*.partial"))
+    assert driver.start().wait() == 0, (tmp_path / "driver.log").read_text()
+    assert driver.versions.current() == 1
+    assert sorted(path.name for path in driver.versions.folder.iterdir()) == ["00000001", "current"]
+    with Hold(driver.versions.path(1)) as hold:
+        assert hold.version.rows == 600_000
+    last, killed = last_runs(control_engine(database), "killed", most=2)
+    assert (last.state, killed.state) == ("done", "failed")
+    assert "without a word" in killed.error
+
+
+@only_in_test_spark
+def test_spark_submit_runs_it_too(database, tmp_path):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE accounts (id bigint, money text)")
+        connection.execute("INSERT INTO accounts VALUES (1, 'a'), (2, 'b')")
+    driver = Driver(database, tmp_path)
+    submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]"]
+    job = [CHECKOUT / "services" / "spark" / "__main__.py", "snapshot", driver.file]
+    environment = {**driver.environment, "PYSPARK_PYTHON": sys.executable}
+
+    def submitted(*options):
+        return subprocess.run(
+            [*submit, *options, *job], env=environment, capture_output=True, text=True, check=False
+        )
+
+    bare = submitted()
+    assert bare.returncode == 1
+    assert "dovetail spark jars" in bare.stderr
+    listed = subprocess.run(
+        [sys.executable, "-m", "dovetail.cli", "spark", "jars"], stdout=subprocess.PIPE, check=True
+    )
+    ended = submitted("--jars", listed.stdout.decode().strip())
+    assert ended.returncode == 0, ended.stderr
+    assert "rows 2" in ended.stdout
+    assert driver.versions.current() == 1

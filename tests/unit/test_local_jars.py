@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
+from dataclasses import replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.local import kafka_jars
+from deploy.local import jars
 from deploy.local.home import Home
-from deploy.local.kafka_jars import Jar
+from deploy.local.jars import Bundle, Jar
 from dovetail.errors import StackError
 
 if TYPE_CHECKING:
@@ -23,9 +26,16 @@ LOCK = [
 ]
 
 
+class Some(Bundle):
+    def lock(self) -> list[Jar]:
+        return LOCK
+
+
+BUNDLE = Some("some", "Some Jars", "1", 1 << 20)
+
+
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(kafka_jars, "read_lock", lambda: LOCK)
+def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
@@ -52,9 +62,9 @@ ALL = [jar.name for jar in LOCK]
 
 
 def test_a_complete_fetch_is_kept_and_not_repeated(home: Home, tmp_path: Path) -> None:
-    folder = kafka_jars.fetch(home, print, maven(tmp_path, write(ALL)))
+    folder = jars.fetch(BUNDLE, home, print, maven(tmp_path, write(ALL)))
     assert sorted(path.name for path in folder.iterdir()) == ALL
-    again = kafka_jars.fetch(home, print, maven(tmp_path, "raise SystemExit('called again')"))
+    again = jars.fetch(BUNDLE, home, print, maven(tmp_path, "raise SystemExit('called again')"))
     assert again == folder
 
 
@@ -73,42 +83,54 @@ def test_a_fetch_that_is_not_what_the_lock_names_is_not_used(
 ) -> None:
     said: list[str] = []
     with pytest.raises(StackError, match="is the network up"):
-        kafka_jars.fetch(home, said.append, maven(tmp_path, body))
+        jars.fetch(BUNDLE, home, said.append, maven(tmp_path, body))
     assert sorted(path.name for path in home.jars.iterdir()) == ["lock"]
     assert [line for line in said if "failed" in line]
 
 
 def test_the_remains_of_a_killed_fetch_are_not_used(home: Home, tmp_path: Path) -> None:
-    partial = home.jars / "kafka-4.3.0.partial"
+    partial = home.jars / "some-1.partial"
     partial.mkdir()
     (partial / "stranger-1.jar").write_bytes(b"")
-    folder = kafka_jars.fetch(home, print, maven(tmp_path, write(ALL)))
+    folder = jars.fetch(BUNDLE, home, print, maven(tmp_path, write(ALL)))
     assert sorted(path.name for path in folder.iterdir()) == ALL
     assert not partial.exists()
 
 
 def test_a_folder_with_a_truncated_jar_is_fetched_again(home: Home, tmp_path: Path) -> None:
-    folder = kafka_jars.fetch(home, print, maven(tmp_path, write(ALL)))
+    folder = jars.fetch(BUNDLE, home, print, maven(tmp_path, write(ALL)))
     (folder / ALL[0]).write_bytes(CONTENT[:5])
-    kafka_jars.fetch(home, print, maven(tmp_path, write(ALL)))
+    jars.fetch(BUNDLE, home, print, maven(tmp_path, write(ALL)))
     assert (folder / ALL[0]).read_bytes() == CONTENT
 
 
-def test_too_small_a_disk_is_named_before_anything_is_fetched(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_jars, "NEEDED_BYTES", 2**62)
+def test_too_small_a_disk_is_named_before_anything_is_fetched(home: Home, tmp_path: Path) -> None:
+    large = replace(BUNDLE, needed_bytes=2**62)
     with pytest.raises(StackError, match="DOVETAIL_HOME"):
-        kafka_jars.fetch(home, print, maven(tmp_path, write(ALL)))
+        jars.fetch(large, home, print, maven(tmp_path, write(ALL)))
 
 
 def test_an_empty_mvn_means_without_maven() -> None:
-    assert kafka_jars._mvn({"MVN": "", "PATH": os.environ["PATH"]}) is None
+    assert jars._mvn({"MVN": "", "PATH": os.environ["PATH"]}) is None
 
 
-def test_the_lock_pins_kafka_and_a_binding_for_its_log() -> None:
-    coordinates = {jar.coordinate for jar in kafka_jars.read_lock()}
-    assert f"org.apache.kafka:kafka_2.13:{kafka_jars.VERSION}" in coordinates
-    assert any(
-        name.startswith("org.apache.logging.log4j:log4j-slf4j-impl:") for name in coordinates
+def test_the_locks_pin_what_the_bundles_are_named_after() -> None:
+    kafka = {jar.coordinate for jar in jars.KAFKA.lock()}
+    assert f"org.apache.kafka:kafka_2.13:{jars.KAFKA.version}" in kafka
+    assert any(name.startswith("org.apache.logging.log4j:log4j-slf4j-impl:") for name in kafka)
+    spark = {jar.coordinate for jar in jars.SPARK.lock()}
+    assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{jars.SPARK.version}" in spark
+    assert any(name.startswith("org.postgresql:postgresql:") for name in spark)
+
+
+def test_the_connectors_are_of_the_spark_that_is_installed() -> None:
+    assert version("pyspark") == jars.SPARK.version
+
+
+@pytest.mark.parametrize("bundle", [jars.KAFKA, jars.SPARK], ids=lambda bundle: bundle.name)
+def test_a_pom_names_no_jar_that_its_lock_does_not_pin(bundle: Bundle) -> None:
+    named = re.findall(
+        r"<groupId>([^<*]+)</groupId>\s*<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)<",
+        bundle.pom.read_text(),
     )
+    assert {":".join(one) for one in named[1:]} <= {jar.coordinate for jar in bundle.lock()}

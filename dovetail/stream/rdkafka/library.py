@@ -129,6 +129,8 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "consumer_group_metadata_new": (c_void_p, (c_char_p,)),
     "consumer_group_metadata_destroy": (None, (c_void_p,)),
     "consumer_close": (c_int, (c_void_p,)),
+    "default_topic_conf_dup": (c_void_p, (c_void_p,)),
+    "topic_conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
     "topic_new": (c_void_p, (c_void_p, c_char_p, c_void_p)),
     "topic_destroy": (None, (c_void_p,)),
     "produceva": (c_void_p, (c_void_p, c_void_p, c_size_t)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from dovetail.stream.rdkafka.library import PRODUCER, UNASSIGNED_PARTITION, libr
 from dovetail.stream.rdkafka.partitions import offset_list
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,7 +48,9 @@ class Producer(Client):
     committed is lost. Not for several threads at once.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, compressed: Collection[str] = ()) -> None:
+        """Messages to the topics in `compressed` are packed with lz4, a batch at a time."""
+        self._compressed = frozenset(compressed)
         self._produceva = library().address("produceva")
         self._undelivered = np.zeros(2, np.int64)  # how many, and the first one's code
         self._topics: dict[str, int] = {}
@@ -135,11 +138,22 @@ class Producer(Client):
 
     def _topic(self, name: str) -> int:
         if name not in self._topics:
-            pointer = self._lib.topic_new(self._handle, name.encode(), None)
+            conf = self._packed() if name in self._compressed else None
+            pointer = self._lib.topic_new(self._handle, name.encode(), conf)
             if not pointer:
                 raise KafkaFailure(f"opening topic {name}", -186)
             self._topics[name] = pointer
         return self._topics[name]
+
+    def _packed(self) -> int:
+        """The client's own settings of a topic, and compression."""
+        conf: int = self._lib.default_topic_conf_dup(self._handle)
+        problem = ctypes.create_string_buffer(512)
+        refused = self._lib.topic_conf_set(
+            conf, b"compression.codec", b"lz4", problem, len(problem)
+        )
+        assert not refused, problem.value.decode()
+        return conf
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything queued is delivered; raise if something was not."""

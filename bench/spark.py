@@ -1,0 +1,233 @@
+"""`make bench-spark`: `enrich` against Spark's own joins, on the same events and rows.
+
+One broker; the events of the demo (Zipf, skew 1) in one topic; R as Parquet for Spark's joins and
+as a snapshot for ours, both on this disk. Each contender has a process of its own, the same heap,
+and writes JSON to a topic. Rate: events of the batches behind the first ones, by the time from
+trigger to commit that Spark itself tells. Memory: the peak of JVM and Python together, shared pages
+counted once (PSS).
+
+The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from bench.spark_data import pipeline_spec, prepare
+from deploy.local.home import CHECKOUT, Home
+from deploy.local.stack import Stack
+from dovetail.demo.generate import MAX_RATE, GenerateSettings, generate
+from dovetail.pipeline.load import load_pipeline
+from dovetail.settings import Settings
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topology
+
+MIB = 1 << 20
+MEMORY, NODES = "64MiB", 2
+HEAP = "2g"
+NAME = "bench-spark"
+
+
+@dataclass(frozen=True)
+class Plan:
+    rows: int
+    batches: dict[int, tuple[int, int]]
+    """By size: how many are left out at the start, and how many count."""
+
+    @property
+    def events(self) -> int:
+        return max(size * (sum(numbers) + 1) for size, numbers in self.batches.items())
+
+
+FULL = Plan(5_000_000, {50_000: (3, 8), 500_000: (1, 3)})
+QUICK = Plan(1_000_000, {50_000: (2, 4), 500_000: (1, 1)})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    contender: str
+    batch: int
+    rate: float
+    seconds: float
+    """Of a batch, the median."""
+    memory: int
+    told: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.contender:<8} batches of {self.batch:>7,}: {self.rate:>9,.0f} events/s, "
+            f"{self.seconds:6.2f} s a batch, {self.memory / MIB:,.0f} MiB at most"
+        )
+
+
+class Peak:
+    """The most that a process and everything below it takes, sampled while it runs."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.most = 0
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.5):
+            taken = 0
+            for one in self._family():
+                try:
+                    taken += one.memory_full_info().pss
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+            self.most = max(self.most, taken)
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            return [self._process, *self._process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench-spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, fewer batches")
+    parser.add_argument("--only", help="one contender alone")
+    parser.add_argument("--batch", type=int, help="one size of batch alone")
+    args = parser.parse_args()
+    plan = QUICK if args.quick else FULL
+    home = Home(CHECKOUT / ".dovetail" / "bench-spark", CHECKOUT / ".dovetail")
+    environ = {**os.environ, "KAFKA_HEAP": "512m"}
+    stack = Stack(home, report=print, environ=environ, usual_ports={})
+    folder = home.folder / "data"
+    print(f"making {plan.rows:,} rows", flush=True)
+    spec = pipeline_spec(NAME, folder / f"snapshots-{plan.rows}", MEMORY, NODES)
+    parquet, _ = prepare(folder, plan.rows, spec)
+    with stack:
+        file = Path(tempfile.mkdtemp()) / "pipeline.yaml"
+        file.write_text(yaml.safe_dump(spec))
+        outcomes = _contend(stack, plan, file, parquet, args)
+    _conclude(outcomes)
+    return 0
+
+
+def _contend(
+    stack: Stack, plan: Plan, file: Path, parquet: Path, args: argparse.Namespace
+) -> dict[tuple[str, int], Outcome]:
+    settings = Settings(stack.bootstrap, stack.database_url, file)
+    topology = Topology(load_pipeline(file, {}))
+    _wipe(settings, topology)
+    ensure_topics(settings, topology.topics())
+    load = GenerateSettings(
+        rate=MAX_RATE, skew=1.0, count=plan.events, no_match=0.0, bad=0.0, keys=plan.rows
+    )
+    print(f"sending {plan.events:,} events", flush=True)
+    generate(load, settings.client(), topology.source.name, lambda _: None, threading.Event())
+    outcomes = {}
+    for batch, numbers in plan.batches.items():
+        for contender in ("enrich", "tuned", "default"):
+            if args.only not in (None, contender) or args.batch not in (None, batch):
+                continue
+            _wipe(settings, topology, but=topology.source.name)
+            outcome = _run(stack, contender, file, parquet, batch, numbers)
+            outcomes[contender, batch] = outcome
+            print(outcome, flush=True)
+    return outcomes
+
+
+def _wipe(settings: Settings, topology: Topology, but: str = "") -> None:
+    """Begin with empty topics, and with a source that nobody has read."""
+    admin = admin_of(settings)
+    there = set(admin.list_topics(timeout=30).topics)
+    own = [one.name for one in topology.topics() if one.name in there and one.name != but]
+    for deletion in admin.delete_topics(own).values() if own else ():
+        deletion.result(30)
+    groups = [topology.group("enrich")]
+    for answer in admin.delete_consumer_groups(groups).values():
+        answer.exception()
+    time.sleep(1)
+    if but:
+        ensure_topics(settings, topology.topics())
+
+
+def _run(
+    stack: Stack,
+    contender: str,
+    file: Path,
+    parquet: Path,
+    batch: int,
+    numbers: tuple[int, int],
+) -> Outcome:
+    settling, counted = numbers
+    command = [sys.executable, "-m", "bench.spark_run", contender, str(file), str(parquet)]
+    command += ["--batch", str(batch), "--batches", str(settling + counted)]
+    environment = {
+        **os.environ,
+        **stack.environment(),
+        "SPARK_DRIVER_MEMORY": HEAP,
+        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(stack.home.cache / "numba")),
+    }
+    log = stack.home.logs / f"{contender}-{batch}.log"
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=errors
+        )
+        peak = Peak(child.pid)
+        try:
+            output, _ = child.communicate(timeout=1200)
+        finally:
+            child.kill()
+            peak.stop()
+    if child.returncode:
+        raise SystemExit(f"{contender} failed: see {log}")
+    told = [json.loads(line) for line in output.decode().splitlines() if line.startswith("{")]
+    rows = [one["rows"] for one in told[settling:]]
+    seconds = [one["seconds"] for one in told[settling:]]
+    rate = sum(rows) / sum(seconds)
+    return Outcome(contender, batch, rate, statistics.median(seconds), peak.most, told)
+
+
+def _conclude(outcomes: dict[tuple[str, int], Outcome]) -> None:
+    def over(other: str, batch: int) -> float | None:
+        ours, theirs = outcomes.get(("enrich", batch)), outcomes.get((other, batch))
+        return round(ours.rate / theirs.rate, 2) if ours and theirs else None
+
+    tuned = [ratio for batch in (50_000, 500_000) if (ratio := over("tuned", batch)) is not None]
+    memory = {
+        name: max((one.memory for key, one in outcomes.items() if key[0] == name), default=0)
+        for name in ("enrich", "default")
+    }
+    whole = all(memory.values())
+    print(
+        json.dumps(
+            {
+                "enrich_over_default_50k": over("default", 50_000),
+                "enrich_over_default_500k": over("default", 500_000),
+                "enrich_over_tuned": min(tuned, default=None),
+                "memory_over_default": round(memory["enrich"] / memory["default"], 2)
+                if whole
+                else None,
+                "frequency_s_per_million": None,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

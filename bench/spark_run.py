@@ -1,0 +1,169 @@
+"""One contender of `python -m bench.spark`, in its own process: its batches as JSON, a line each.
+
+enrich    the pipeline as it is run by `dovetail spark enrich`
+default   Spark's own stream-static join of the same events and rows, as one writes it down
+tuned     the same by hand: each batch is broadcast and R, read by its needed columns, probes it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as sf
+
+from bench.spark_data import COLUMNS
+from dovetail.pipeline.load import load_pipeline
+from dovetail.stream.topics import ensure_topics
+from dovetail.topology import Topology
+from services.spark.enrich import Enrichment
+from services.spark.session import spark_session
+from services.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+EVENT = (
+    "sale_id bigint, product_id bigint, customer_id bigint, quantity bigint, amount double,"
+    " channel string, sold_at string"
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("contender", choices=["enrich", "default", "tuned"])
+    parser.add_argument("pipeline", type=Path)
+    parser.add_argument("parquet", type=Path)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--batches", type=int, required=True)
+    args = parser.parse_args()
+    settings = SparkSettings.from_environment()
+    spark = spark_session(settings, f"bench {args.contender}")
+    if args.contender == "default":
+        spark.conf.set("spark.sql.shuffle.partitions", "200")
+    pipeline = load_pipeline(args.pipeline, {})
+    topology = Topology(pipeline)
+    ensure_topics(settings, topology.topics())
+    if args.contender == "enrich":
+        _enrich(settings, pipeline, spark, args)
+        return 0
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap)
+        .option("subscribe", topology.source.name)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", args.batch)
+        .load()
+    )
+    start = _default if args.contender == "default" else _tuned
+    sink = f"{topology.enriched.name}"
+    query = start(spark, stream, args.parquet, settings.bootstrap, sink)
+    _watch(query, args.batches)
+    query.stop()
+    spark.stop()
+    return 0
+
+
+def _enrich(settings: SparkSettings, pipeline: Any, spark: SparkSession, args: Any) -> None:
+    seen: list[dict[str, Any]] = []
+    done = threading.Event()
+
+    def note(reports: list[Any], seconds: float) -> None:
+        counts = sum((report.counts for report in reports), start=type(reports[0].counts)())
+        held = sum(report.held_bytes for report in reports)
+        seen.append({"hits": counts["hits"], "outputs": counts["outputs"], "held": held})
+        seen[-1]["nodes"] = [round(report.seconds, 3) for report in reports]
+        seen[-1]["work"] = round(seconds, 3)
+        if len(seen) > args.batches:
+            done.set()
+
+    application = Enrichment(settings, pipeline, spark, note, args.batch)
+    application.start()
+    assert application._query is not None  # noqa: SLF001 - its progress is what is measured
+    query = application._query  # noqa: SLF001
+    while not done.wait(0.1):
+        application.check()
+    _tell(query, args.batches, seen)
+    application.stop()
+    spark.stop()
+
+
+def _events(stream: DataFrame) -> DataFrame:
+    return stream.select(sf.from_json(sf.col("value").cast("string"), EVENT).alias("e")).select(
+        "e.*"
+    )
+
+
+def _output(joined: DataFrame) -> DataFrame:
+    return joined.select(sf.to_json(sf.struct("*")).alias("value"))
+
+
+def _default(
+    spark: SparkSession, stream: DataFrame, parquet: Path, bootstrap: str, sink: str
+) -> StreamingQuery:
+    master = spark.read.parquet(str(parquet))
+    joined = _events(stream).join(master, "product_id")
+    return (
+        _output(joined)
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", sink)
+        .option("checkpointLocation", tempfile.mkdtemp(prefix="bench-spark-"))
+        .start()
+    )
+
+
+def _tuned(
+    spark: SparkSession, stream: DataFrame, parquet: Path, bootstrap: str, sink: str
+) -> StreamingQuery:
+    master = spark.read.parquet(str(parquet)).select("product_id", *COLUMNS)
+
+    def work(batch: DataFrame, _: int) -> None:
+        events = _events(batch)
+        (
+            _output(master.join(sf.broadcast(events), "product_id"))
+            .write.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("topic", sink)
+            .save()
+        )
+
+    return (
+        stream.writeStream.foreachBatch(work)
+        .option("checkpointLocation", tempfile.mkdtemp(prefix="bench-spark-"))
+        .start()
+    )
+
+
+def _watch(query: StreamingQuery, batches: int) -> None:
+    while len(_progress(query)) < batches:
+        if query.exception() is not None:
+            raise query.exception()  # type: ignore[misc]
+        time.sleep(0.1)
+    _tell(query, batches, [])
+
+
+def _tell(query: StreamingQuery, batches: int, seen: list[dict[str, Any]]) -> None:
+    for number, (rows, seconds) in enumerate(_progress(query)[:batches]):
+        more = seen[number] if number < len(seen) else {}
+        print(json.dumps({"rows": rows, "seconds": seconds, **more}), flush=True)
+
+
+def _progress(query: StreamingQuery) -> list[tuple[int, float]]:
+    """Rows and seconds of each batch, as Spark itself tells them."""
+    return [
+        (one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000)
+        for one in query.recentProgress
+        if one["numInputRows"]
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
