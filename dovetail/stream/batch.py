@@ -24,10 +24,12 @@ import pyarrow as pa
 
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
+from dovetail.stream.envelope import stream_in, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dovetail.join.columns import Bytes
     from dovetail.stream.rdkafka import Records
 
 UNMAPPED = -1
@@ -143,34 +145,37 @@ class EventBatch:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, record_batch.schema) as writer:
             writer.write_batch(record_batch)
-        envelope = Batch(
-            pipeline=pipeline, slot=slot, events=len(self), arrow=sink.getvalue().to_pybytes()
-        )
-        return envelope.SerializeToString()
+        return wrapped(Batch(pipeline=pipeline, slot=slot, events=len(self)), sink.getvalue())
 
     @classmethod
-    def from_message(cls, message: bytes) -> Self:
-        envelope = Batch.FromString(message)
-        columns = pa.ipc.open_stream(envelope.arrow).read_next_batch()
+    def from_message(cls, message: bytes | Bytes) -> Self:
+        """Of an array, which has to be writable, the batch keeps what it needs: no event is copied.
+
+        So its memory is held as long as the batch is.
+        """
+        data = (
+            np.frombuffer(bytearray(message), np.uint8) if isinstance(message, bytes) else message
+        )
+        columns = pa.ipc.open_stream(pa.py_buffer(stream_in(data.data))).read_next_batch()
         keyless = "key" not in columns.schema.names
         values = (
             np.zeros(len(columns), np.int64) if keyless else columns.column("key").to_numpy().copy()
         )
         texts = (
-            _from_arrow(columns.column("text"))
+            _from_arrow(columns.column("text"), data)
             if "text" in columns.schema.names
             else Column.empty_values(len(columns))
         )
         return cls(
             JoinKeys(values, texts),
-            _from_arrow(columns.column("event")),
+            _from_arrow(columns.column("event"), data),
             columns.column("partition").to_numpy().copy(),
             columns.column("offset").to_numpy().copy(),
             columns.column("timestamp").to_numpy().copy(),
             columns.column("event_time").to_numpy().copy()
             if "event_time" in columns.schema.names
             else None,
-            _from_arrow(columns.column("entry")) if "entry" in columns.schema.names else None,
+            _from_arrow(columns.column("entry"), data) if "entry" in columns.schema.names else None,
             keyless,
         )
 
@@ -203,20 +208,27 @@ def _to_arrow(column: Column) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
 
 
-def _from_arrow(array: Any) -> Column:
-    # Copies, because Arrow's memory is read-only and kernels want it writable (columns.py).
+def _from_arrow(array: Any, message: Bytes) -> Column:
+    """Take a column out of the message's own bytes.
+
+    Arrow's view of them is read-only, and kernels want it writable (columns.py). Bounds are copied:
+    they need not be aligned where they stand.
+    """
     _, bounds, data = array.buffers()
     if len(array) == 0:  # Arrow may leave out even the first bound
         return Column.empty_values(0)
-    return Column(
-        np.frombuffer(data or b"", np.uint8).copy(),
-        np.frombuffer(bounds, np.int64, len(array) + 1).copy(),
-    )
+    copied = np.frombuffer(bounds, np.int64, len(array) + 1).copy()
+    if data is None:
+        return Column(np.empty(0, np.uint8), copied)
+    at = data.address - message.ctypes.data
+    return Column(message[at : at + data.size], copied)
 
 
 def batches_of(records: Records) -> list[tuple[int, EventBatch]]:
     """Return the batches in these messages, each with the partition it came from."""
     return [
-        (int(partition), EventBatch.from_message(records.value(row) or b""))
-        for row, partition in enumerate(records.partitions)
+        (int(partition), EventBatch.from_message(records.data[first:end]))
+        for partition, first, end in zip(
+            records.partitions, records.bounds[:-1], records.bounds[1:], strict=True
+        )
     ]

@@ -84,12 +84,14 @@ def run(
     args: argparse.Namespace,
 ) -> None:
     logs.configure(service=ENRICH, node=0)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if pipeline.engine is not Engine.SPARK:
         raise ConfigError(
             f"{pipeline.name} is run by the services: write engine: spark in its file, or set "
             f"DOVETAIL_ENGINE=spark"
         )
-    require_master(pipeline, settings.database_url)
+    if pipeline.master.snapshot is None:
+        require_master(pipeline, settings.database_url)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

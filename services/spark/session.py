@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from deploy.local import jars
@@ -97,6 +97,7 @@ def _options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "services.spark.daemon",
         **{f"spark.executorEnv.{name}": value for name, value in (_WORKERS | inherited).items()},
     }
 

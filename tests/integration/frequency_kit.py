@@ -76,8 +76,9 @@ class Frequencies:
 
     def pairs(self):
         """What is counted, as a dictionary of (key, hour) to (events, weight)."""
-        rows = pairs(self.spark, self.spec, self.version, HALF_LIFE_S).collect()
-        return {(_plain(row.key), row.hour): (row.events, row.weight) for row in rows}
+        found = pairs(self.spark, self.spec, self.version, HALF_LIFE_S).groupBy("key", "hour")
+        rows = found.agg({"events": "sum", "weight": "sum"}).collect()
+        return {(_plain(row.key), row.hour): (row[2], row[3]) for row in rows}
 
     def counted_by_sql(self, events):
         """What SQL counts of (key, ms) pairs, with weights as of the latest version."""

@@ -278,11 +278,13 @@ def test_a_plan_for_an_hour_has_the_keys_of_that_hour(frequencies, database):
                 times.append(monday + week * 7 * DAY_MS + hour * 3_600_000 + number * 5000)
     job.send([json.dumps({"sku": key}).encode() for key in keys], times)
     for hour, expected in ((10, range(50)), (20, range(100, 150))):
-        job.run("--hour", str(hour), "--no-send")
+        job.run("--hour", str(hour), "--no-send", "--horizon", "10h")
         plan, found = planned(job)
         chosen = {int(name) for name, key in found.items() if key.verdict == Verdict.CHOSEN}
-        assert chosen == set(expected) == plan_by_hand(job, hour).keys()
+        assert chosen == set(expected) == plan_by_hand(job, hour, 36000.0).keys()
         assert plan.facts["expected_hit_rate"] == pytest.approx(1)
+        assert plan.facts["events_a_second"] == pytest.approx(600 / 3600, rel=0.01)
+        assert (plan.sent_at, migrated(job)) == (None, {})
     job.run("--hour", "11", "--no-send")
     assert planned(job)[0].facts["keys"]["chosen"] == 0
 

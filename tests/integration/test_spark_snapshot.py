@@ -309,7 +309,7 @@ def test_spark_submit_runs_it_too(database, tmp_path):
 
     bare = submitted()
     assert bare.returncode == 1
-    assert "dovetail spark jars" in bare.stderr
+    assert "dovetail spark jars" in bare.stdout
     listed = subprocess.run(
         [sys.executable, "-m", "dovetail.cli", "spark", "jars"], stdout=subprocess.PIPE, check=True
     )

@@ -6,6 +6,7 @@ from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.stream.batch import PIECE_BYTES, UNMAPPED, EventBatch, batches_of
 from dovetail.stream.rdkafka import Records
+from dovetail.testing.fakes import event_batch, named, records_of
 
 
 def batch_of(events, texts=None):
@@ -80,3 +81,31 @@ def test_its_bytes_are_counted_column_by_column():
     batch = batch_of([b"{1}", b"{22}"], [b"a", b""])
     fixed = 2 * (8 + 4 + 8 + 8)
     assert batch.nbytes == fixed + (1 + 3 * 8) + (7 + 3 * 8)
+
+
+def test_an_envelope_is_what_protobuf_reads_and_writes():
+    batch = event_batch([(7, b'{"id":7}'), (-1, b'{"id":-1}')])
+    message = batch.to_message("sales", 3)
+    envelope = Batch.FromString(message)
+    assert (envelope.pipeline, envelope.slot, envelope.events) == ("sales", 3, 2)
+    again = EventBatch.from_message(envelope.SerializeToString())
+    assert named(again.keys) == [7, -1]
+    assert [again.events[0], again.events[1]] == [b'{"id":7}', b'{"id":-1}']
+    # A later release may add fields, of any kind and at any place.
+    later = b"\xa0\x06\x05" + message + b"\xa9\x06" + bytes(8) + b"\xad\x06" + bytes(4)
+    assert EventBatch.from_message(later).events[1] == batch.events[1]
+
+
+@pytest.mark.parametrize("cut", [lambda m: m[:-1], lambda m: m[:5], lambda m: m + b"\x7b"])
+def test_what_is_no_batch_is_told(cut):
+    message = event_batch([(7, b'{"id":7}')]).to_message("sales", 3)
+    with pytest.raises(ValueError, match="a message is no batch"):
+        EventBatch.from_message(cut(message))
+
+
+def test_a_batch_read_from_records_can_be_changed_by_kernels():
+    records = records_of([(1, event_batch([(7, b'{"id":7}')]))])
+    ((slot, batch),) = batches_of(records)
+    assert slot == 1
+    assert batch.events.data.flags.writeable
+    assert batch.events.data.base is not None  # the records' own bytes

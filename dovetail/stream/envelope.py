@@ -1,0 +1,71 @@
+"""The envelope of a batch (proto/…/batch.proto) around its Arrow stream, without copying that.
+
+Protobuf's own library copies the stream on its way in and out of a message, more than once, and
+the stream is nearly all there is of it. So the small fields are its to write; the stream is put
+behind them as the wire format has it, and found there again by walking over the fields.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.contracts.batch_pb2 import Batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ARROW = Batch.ARROW_FIELD_NUMBER
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+"""Wire types."""
+_FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+
+
+def wrapped(head: Batch, arrow: pa.Buffer) -> bytes:
+    """Serialise a batch whose stream is not in `head`."""
+    tag = _ARROW << 3 | _LENGTH
+    return b"".join((head.SerializeToString(), _varint(tag), _varint(arrow.size), arrow))
+
+
+def stream_in(message: memoryview) -> memoryview:
+    """Find a batch's Arrow stream."""
+    found = None
+    at = 0
+    while at < len(message):
+        tag, at = _number(message, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, at = _number(message, at)
+        elif kind == _LENGTH:
+            size, at = _number(message, at)
+            if tag >> 3 == _ARROW:
+                found = message[at : at + size]
+            at += size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            raise ValueError(f"a message is no batch: it has a field of wire type {kind}")
+    if found is None or at > len(message):
+        raise ValueError("a message is no batch, or is cut off: was it sent by another release?")
+    return found
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _number(message: memoryview, at: int) -> tuple[int, int]:
+    """Read a varint; return it and where it ends."""
+    number = shift = 0
+    while at < len(message):
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise ValueError("a message is no batch: it ends within a number")
