@@ -28,16 +28,16 @@ run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a mi
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-pipeline test-library
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-pipeline test-parts
 
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
-test-pipeline: $(VENV)/ready ## What runs on a broker and a database: the integration, end-to-end and chaos tests
-	$(BIN)/python -m pytest tests/chaos tests/e2e tests/integration $(TESTS)
+test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
+	$(BIN)/python -m pytest tests/chaos tests/e2e $(TESTS)
 
-.PHONY: test-library
-test-library: $(VENV)/ready ## What needs neither: the unit and property tests
-	$(BIN)/python -m pytest tests/unit tests/property $(TESTS)
+.PHONY: test-parts
+test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
+	$(BIN)/python -m pytest tests/unit tests/property tests/integration $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
@@ -81,6 +81,10 @@ soak: $(VENV)/ready ## Run the pipeline at full rate for MINUTES=10: memory flat
 .PHONY: bench-engine
 bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a smaller grid, five minutes; else half an hour)
 	@$(BIN)/python -m bench.engine $(if $(QUICK),--quick)
+
+.PHONY: bench-spark
+bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: under five minutes)
+	@$(BIN)/python -m bench.spark $(if $(QUICK),--quick)
 
 .PHONY: clean
 clean: ## Delete everything that was downloaded or written, data included

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +110,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows, fewer batches")
     parser.add_argument("--only", help="one contender alone")
     parser.add_argument("--batch", type=int, help="one size of batch alone")
+    parser.add_argument("--rows", type=int, help="of R")
     args = parser.parse_args()
     plan = QUICK if args.quick else FULL
+    plan = replace(plan, rows=args.rows or plan.rows)
     home = Home(CHECKOUT / ".dovetail" / "bench-spark", CHECKOUT / ".dovetail")
     environ = {**os.environ, "KAFKA_HEAP": "512m"}
     stack = Stack(home, report=print, environ=environ, usual_ports={})
@@ -148,6 +150,8 @@ def _contend(
             outcome = _run(stack, contender, file, parquet, batch, numbers)
             outcomes[contender, batch] = outcome
             print(outcome, flush=True)
+            if args.only:
+                print(*outcome.told, sep="\n", flush=True)
     return outcomes
 
 

@@ -81,6 +81,8 @@ def _enrich(settings: SparkSettings, pipeline: Any, spark: SparkSession, args: A
         seen.append({"hits": counts["hits"], "outputs": counts["outputs"], "held": held})
         seen[-1]["nodes"] = [round(report.seconds, 3) for report in reports]
         seen[-1]["work"] = round(seconds, 3)
+        seen[-1]["algorithms"] = [report.algorithm for report in reports]
+        print(seen[-1], file=sys.stderr, flush=True)
         if len(seen) > args.batches:
             done.set()
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from dovetail.errors import ConfigError, Unavailable
-from dovetail.stream.rdkafka import Producer
+from dovetail.stream.rdkafka import KafkaFailure, Producer
 
 if TYPE_CHECKING:
     from dovetail.demo.events import EventBatch
@@ -38,7 +38,11 @@ class Sender(Protocol):
 class KafkaSender:
     """Idempotent, and to each partition in turn: a repeated run fills each one alike."""
 
-    def __init__(self, client_config: dict[str, Any], topic: str) -> None:
+    def __init__(
+        self, client_config: dict[str, Any], topic: str, patience_s: float = _FLUSH_SECONDS
+    ) -> None:
+        """`patience_s` is how long the broker may take for what it was sent."""
+        self._patience_s = patience_s
         self._topic = topic
         self._partitions = _count_partitions(client_config, topic)
         self._producer = Producer(_PRODUCER_CONFIG | client_config)
@@ -56,7 +60,12 @@ class KafkaSender:
         self._sent += len(batch)
 
     def flush(self) -> None:
-        self._producer.flush(_FLUSH_SECONDS)
+        try:
+            self._producer.flush(self._patience_s)
+        except KafkaFailure as failure:
+            raise Unavailable(
+                f"Kafka has not taken all events within {self._patience_s:.0f} s: {failure}"
+            ) from failure
 
 
 def _count_partitions(client_config: dict[str, Any], topic: str) -> int:

@@ -183,7 +183,8 @@ class _MasterCheck:
         unfit = [*self._missing(columns), *self._types(columns)]
         yield from unfit
         yield from self._rows(relation)
-        if not any(column not in columns for column in self._master.key):
+        missing = any(column not in columns for column in self._master.key)
+        if not missing and self._master.snapshot is None:
             yield from self._lookups(relation, fits=not unfit)
 
     def _encoding(self) -> Iterator[Finding]:

@@ -35,8 +35,12 @@ def entry_bytes(rows: Ints, row_bytes: Ints, key_bytes: Ints) -> Ints:
 
 def entry_blocks(rows: Ints, row_bytes: Ints, key_bytes: Ints) -> Ints:
     """The blocks that such entries take as cached keys, each with its record."""
-    size = entry_bytes(rows, row_bytes, key_bytes)
-    return 1 + _chain(key_bytes) + np.maximum(_chain(size), 1)
+    return blocks_of(entry_bytes(rows, row_bytes, key_bytes), key_bytes)
+
+
+def blocks_of(sizes: Ints, key_bytes: Ints) -> Ints:
+    """The blocks that entries of these sizes take as cached keys."""
+    return 1 + _chain(key_bytes) + np.maximum(_chain(sizes), 1)
 
 
 def event_blocks(event_bytes: float) -> float:
@@ -50,10 +54,14 @@ def cache_blocks(memory: int) -> int:
     return max(0, (memory - notes - _COUNTERS) // BYTES_A_BLOCK)
 
 
+def slot_share(memory: int, slots: int, nodes: int) -> int:
+    """The blocks of one slot, where each node's cache has so many bytes."""
+    return cache_blocks(memory) // -(-slots // min(nodes, slots))
+
+
 def slot_blocks(memory: int, slots: int, nodes: int) -> int:
-    """The blocks that a plan may fill for one slot, where each node's cache has so many bytes."""
-    most_slots = -(-slots // min(nodes, slots))
-    return int(_PLANNED * cache_blocks(memory)) // most_slots
+    """Those of them that a plan may fill."""
+    return int(_PLANNED * slot_share(memory, slots, nodes))
 
 
 def _chain(length: Ints) -> Ints:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from services.control.monitor import totals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from services.control.monitor import Monitor
 
 
-def create_app(pipeline: Pipeline, monitor: Monitor) -> FastAPI:
+def create_app(
+    pipeline: Pipeline, monitor: Monitor, collectors: Sequence[Collector] = ()
+) -> FastAPI:
+    """`collectors` are what else `/metrics` shows."""
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         monitor.start()
@@ -29,15 +33,16 @@ def create_app(pipeline: Pipeline, monitor: Monitor) -> FastAPI:
         monitor.stop()
 
     app = FastAPI(title="Dovetail control", version="1", lifespan=lifespan)
-    app.include_router(_service_routes(monitor))
+    app.include_router(_service_routes(monitor, collectors))
     app.include_router(_pipeline_routes(pipeline, monitor))
     return app
 
 
-def _service_routes(monitor: Monitor) -> APIRouter:
+def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRouter:
     app = APIRouter()
     registry = CollectorRegistry()
-    registry.register(PipelineCollector(monitor))
+    for collector in (PipelineCollector(monitor), *collectors):
+        registry.register(collector)
 
     @app.get("/health")
     def health() -> dict[str, str]:

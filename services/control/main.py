@@ -14,6 +14,8 @@ from dovetail.topology import CONTROL, Topology
 from services.control.app import create_app
 from services.control.monitor import Monitor
 from services.control.plans import plan_routes
+from services.control.runs import RunsCollector, run_routes
+from services.spark.runs import control_engine
 
 
 def main() -> int:
@@ -23,10 +25,13 @@ def main() -> int:
         pipeline = load_pipeline(settings.pipeline)
         topology = Topology(pipeline)
         ensure_topics(settings, topology.topics())
+        engine = control_engine(settings.database_url)
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)
         return exit_code(error)
-    app = create_app(pipeline, Monitor(settings, topology))
+    runs = RunsCollector(pipeline.name, engine)
+    app = create_app(pipeline, Monitor(settings, topology), [runs])
+    app.include_router(run_routes(pipeline.name, engine))
     app.include_router(plan_routes(pipeline, settings.database_url))
     uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
     return 0

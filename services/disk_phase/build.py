@@ -31,12 +31,12 @@ FROM_POSTGRES: Factors = replace(TYPICAL, seek=1.6e-3, page=2.1e-4, request=1e-3
 
 Seek and page are of the demo's table, 68 rows a page (bench/master_reads.py): the database encodes
 320,000 rows a second as JSON. A lookup's are a guess: 125,000 keys a second in batches."""
-FROM_FILES: Factors = TYPICAL
-"""Those of a snapshot's files, by which the models were measured."""
+FROM_FILES: Factors = replace(TYPICAL, key=42e-6)
+"""Those of a snapshot's files, by which the models were measured; keys as in docs/snapshots.md."""
 _ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
 """Of what no event and no row was seen of yet."""
 _GUESSED_SKEW = 0.5
-_REMEMBERED = 512
+REMEMBERED = 512
 """A byte to remember who was looked up lately, for so many bytes of cache that they compete for:
 more remembers who comes too seldom, fewer leave the cache empty."""
 
@@ -48,15 +48,15 @@ def build_join(
     clock: Callable[[], float],
 ) -> tuple[MasterJoin, Emigration]:
     """Join and emigration take `memory` bytes together."""
-    emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // _REMEMBERED)
+    emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // REMEMBERED)
     memory -= emigration.allocated
     facts = relation.facts
     if pipeline.algorithm is Algorithm.AUTO:
-        auto = Auto(facts, memory, clock, factors=_factors(pipeline), policy=emigration)
+        auto = Auto(facts, memory, clock, factors=factors_of(pipeline), policy=emigration)
         return MasterJoin(auto, relation), emigration
     tuner = None
     if pipeline.algorithm is Algorithm.AMESHJOIN:
-        tuner = _tuner(facts, memory, clock, _factors(pipeline))
+        tuner = _tuner(facts, memory, clock, factors_of(pipeline))
     engine = Engine(
         pipeline.algorithm,
         facts,
@@ -67,7 +67,8 @@ def build_join(
     return MasterJoin(engine, relation, tuner), emigration
 
 
-def _factors(pipeline: Pipeline) -> Factors:
+def factors_of(pipeline: Pipeline) -> Factors:
+    """What reading the pipeline's R takes, to begin with."""
     return FROM_FILES if pipeline.master.snapshot else FROM_POSTGRES
 
 

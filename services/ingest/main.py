@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dovetail.service.stage import Context, run_stage
+from dovetail.stream.engines import require_services
 from dovetail.topology import INGEST
 from services.ingest.handler import IngestHandler
 from services.ingest.routes import EventsByHttp
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def build(context: Context) -> Handler:
+    require_services(context.settings, context.topology)
     context.annexes.append(EventsByHttp(context))
     timed = context.pipeline.source.event_time is not None
     lag = context.metrics.event_time_lag() if timed else None

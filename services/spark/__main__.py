@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from dovetail.errors import DovetailError
 from dovetail.pipeline.load import load_pipeline
 from services.spark.jobs import JOBS
@@ -29,8 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DovetailError as error:
         print(f"dovetail spark: {error}", file=sys.stderr)
         return 1
+    except (PySparkException, Py4JJavaError) as error:
+        print(f"dovetail spark: Spark failed: {_cause(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _cause(error: Exception) -> str:
+    """The line of Java's pages that says what went wrong first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0]
 
 
 def _stop(*_: object) -> None:

@@ -29,11 +29,11 @@ from dovetail.pipeline.check import require_master
 from dovetail.pipeline.spec import Engine
 from dovetail.service import logs
 from dovetail.stream import ledger
-from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.engines import left_by_services
 from dovetail.stream.slot_state import beginnings
 from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.stream.topics import beginnings as first_offsets
-from dovetail.topology import ENRICH, INGEST, Topology
+from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
 from services.spark import enrich_decode, enrich_node
 from services.spark.enrich_commit import take_over
@@ -177,7 +177,10 @@ class Enrichment:
         run, states = take_over(self._settings, self._topology)
         begun = len(states) == self._pipeline.slots
         self._job = Job(
-            self._settings, self._pipeline, run, {} if begun else self._first_positions()
+            self._settings,
+            self._pipeline,
+            run,
+            {} if begun else left_by_services(self._settings, self._topology),
         )
         source = self._topology.source
         slots = (self._job.state(states.get(slot)) for slot in range(self._pipeline.slots))
@@ -230,20 +233,6 @@ class Enrichment:
             reports = answer(frame, self._job)
             self.batches += 1
             self._note(reports, time.monotonic() - began)
-
-    def _first_positions(self) -> dict[int, int]:
-        """Where the services have left off, or where the source begins."""
-        offsets = CommittedOffsets(
-            self._settings, self._topology.group(INGEST), self._topology.source
-        )
-        try:
-            taken = offsets.read()
-        finally:
-            offsets.close()
-        return {
-            number: taken[number].offset if number in taken else 0
-            for number in range(self._topology.source.partitions)
-        }
 
     def _there(self, positions: dict[int, int]) -> dict[str, int]:
         """The positions, or the first records that the broker has not deleted meanwhile."""

@@ -62,6 +62,7 @@ class Report:
     seconds: float
     held_bytes: int
     cached_keys: int
+    algorithm: str
     alarm: str
 
     @property
@@ -128,6 +129,7 @@ class Worker:
             time.monotonic() - began,
             self._join.held_bytes,
             self._join.cached_keys,
+            self._join.algorithm,
             self._join.alarm,
         )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,16 @@ import numpy as np
 
 from deploy.local.home import Home
 from dovetail.pipeline.duration import parse_duration
-from dovetail.pipeline.spec import KeyType
 from dovetail.plan.recency import HOURS, hours_of_week
+from dovetail.plan.room import slot_share
 from dovetail.topology import Topology
+from services.cache_phase.settings import budget
 from services.spark.frequency_counts import Limits, Merge, pairs
 from services.spark.frequency_source import archive, new_events, records, shaped
 from services.spark.frequency_state import States, keep_only
 from services.spark.kafka import kafka_options
 from services.spark.plan import chosen, has_cache, listed, make_plan, purpose_of
-from services.spark.plan_sending import Held, fresh_since_ms, send_plan
+from services.spark.plan_sending import Sending
 from services.spark.plan_sizes import master_sizes
 from services.spark.plan_tables import PlanTables
 from services.spark.progress import progress
@@ -40,11 +42,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from dovetail.join.columns import Ints, JoinKeys
     from dovetail.pipeline.spec import Pipeline
     from services.spark.frequency_source import NewEvents
     from services.spark.frequency_state import Version
     from services.spark.plan import Plan
+    from services.spark.plan_sending import Sent
     from services.spark.runs import Run
     from services.spark.settings import SparkSettings
 
@@ -103,7 +105,8 @@ def run(
     folder = _folder(args)
     states = States(engine, spark, pipeline.name, folder)
     states.clean()
-    version = count(settings, pipeline, spark, run, args, states)
+    with _timed(run, "count_s"):
+        version = count(settings, pipeline, spark, run, args, states)
     if args.no_plan:
         return
     if not version.counts.events:
@@ -112,18 +115,22 @@ def run(
     if not has_cache(pipeline):
         print(f"{pipeline.algorithm} has no cache: nothing is planned", flush=True)
         return
-    plans = f"{folder}/{pipeline.name}/plans"
-    plan = _plan(settings, pipeline, spark, run, args, version, f"{plans}/{run.id}")
     tables = PlanTables(engine, pipeline.name)
     tables.create()
-    run.require()
-    number = tables.add(run.id, plan.facts, listed(spark, pipeline, plan))
+    plans = f"{folder}/{pipeline.name}/plans"
+    with _timed(run, "plan_s"):
+        plan = _plan(settings, pipeline, spark, run, args, version, f"{plans}/{run.id}")
+        run.require()
+        number = tables.add(run.id, plan.facts, listed(spark, pipeline, plan))
     keep_only(spark, plans, {str(run.id)})
     run.figure("plan", number)
-    if not args.no_send:
+    if args.no_send:
+        return
+    with _timed(run, "send_s"):
         sent = _send(settings, pipeline, spark, run, plan, everything=args.all)
-        tables.note_sent(number, sent)
-        run.figure("sent_keys", sent)
+    tables.note_sent(number, sent.keys)
+    run.figure("sent_keys", sent.keys)
+    run.figure("evicted_keys", sent.evicted)
 
 
 def count(
@@ -206,26 +213,19 @@ def _send(
     plan: Plan,
     *,
     everything: bool,
-) -> int:
-    topology = Topology(pipeline)
-    held = None
-    if not everything:
-        held = Held(settings, topology, int_key=pipeline.key_type is KeyType.INT)
-    since = fresh_since_ms(pipeline)
-
-    def lacking() -> Iterator[tuple[JoinKeys, Ints]]:
-        for keys, events in chosen(spark, pipeline, plan):
-            if held is None:
-                yield keys, events
-            else:
-                rest = np.flatnonzero(~held.fresh(keys, since))
-                yield keys.take(rest), events[rest]
-
+) -> Sent:
+    room = slot_share(budget(pipeline), pipeline.slots, pipeline.nodes)
+    sending = Sending(settings, pipeline, Topology(pipeline), room)
     run.require()
     print(f"sending what caches lack of {plan.keys:,} keys", flush=True)
-    return send_plan(
-        settings, pipeline, topology, lacking(), lambda sent: run.figure("sent_keys", sent)
-    )
+    return sending.send(chosen(spark, pipeline, plan), everything=everything)
+
+
+@contextmanager
+def _timed(run: Run, name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    run.figure(name, round(time.monotonic() - began, 3))
 
 
 def _told(new: NewEvents) -> str:

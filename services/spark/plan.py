@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,25 @@ from dovetail.join.algorithms import policy_named
 from dovetail.join.policies import Inequality, NoCache
 from dovetail.join.pool import BYTES_A_BLOCK
 from dovetail.join.worth import AT_A_TIME
-from dovetail.master.pipeline import PipelineRelation
 from dovetail.pipeline.spec import Algorithm, KeyType
 from dovetail.plan.ranking import Terms, Verdict
 from dovetail.plan.recency import watched_s
 from dovetail.plan.room import cache_blocks, event_blocks, slot_blocks
 from dovetail.stream.key_names import names_of
 from services.cache_phase.settings import budget
-from services.disk_phase.build import FROM_POSTGRES
+from services.disk_phase.build import factors_of
 from services.disk_phase.settings import shares
 from services.spark.frequency_worker import JUDGED, PLANNED, cut, judged, key_type, keys_in
+from services.spark.plan_sending import Part
 from services.spark.plan_tables import PlanKey
+from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from dovetail.join.columns import Column, Ints, JoinKeys
+    from dovetail.join.columns import Column, JoinKeys
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from services.spark.frequency_state import Version
@@ -118,13 +119,13 @@ def _horizon(
         if math.isfinite(pipeline.master.refresh):
             return Horizon(pipeline.master.refresh, "until master rows are read anew")
         return Horizon(half_life_s, "the half-life, as rows are never read anew")
-    relation = PipelineRelation(settings.database_url, pipeline, read_ahead=False)
+    relation = relation_of(settings, pipeline)
     try:
         facts = relation.facts
     finally:
         relation.close()
     if pipeline.algorithm is Algorithm.SSBJ:
-        waits = AT_A_TIME * facts.pages * FROM_POSTGRES.page
+        waits = AT_A_TIME * facts.pages * factors_of(pipeline).page
         return Horizon(waits, "an event's wait in a scan of the master table, on average")
     counts = version.counts
     rate = counts.events / max(1.0, (counts.as_of_ms - counts.began_ms) / 1000)
@@ -205,17 +206,24 @@ def listed(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> Iterator[Plan
             yield PlanKey(name, slot, events, rows, blocks * BYTES_A_BLOCK, of_byte, str(verdict))
 
 
-def chosen(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> Iterator[tuple[JoinKeys, Ints]]:
-    """The chosen keys, a slot at a time, with the events expected for each."""
+def chosen(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> list[Part]:
+    """The chosen keys by slot."""
     frame = spark.read.parquet(plan.folder).where(sf.col("verdict") == str(Verdict.CHOSEN))
     # A cache without room refuses who comes last, or evicts who came first.
     refuses = isinstance(policy_named(pipeline.algorithm), Inequality)
     order = sf.desc("worth") if refuses else sf.asc("worth")
-    for slot in range(pipeline.slots):
-        some = frame.where(sf.col("slot") == slot).orderBy(order).select("key", "events")
-        table = some.toArrow()
-        events = np.ceil(table.column("events").to_numpy()).astype(np.int64)
-        yield keys_in(table.column("key")), events
+    table = frame.orderBy("slot", order).select("slot", "key", "events", "blocks").toArrow()
+    every = Part(
+        -1,
+        keys_in(table.column("key")),
+        np.ceil(table.column("events").to_numpy()).astype(np.int64),
+        table.column("blocks").to_numpy().astype(np.int64),
+    )
+    slots = table.column("slot").to_numpy()
+    return [
+        replace(every.take(np.flatnonzero(slots == slot)), slot=slot)
+        for slot in range(pipeline.slots)
+    ]
 
 
 def _names(keys: JoinKeys, pipeline: Pipeline) -> Column:

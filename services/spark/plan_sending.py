@@ -1,6 +1,7 @@
 """A plan on its way into the caches, as migrations.
 
     planned keys ──► without those that caches hold fresh ──► their rows, read anew ──► migrations
+    held keys that are not planned, if there is no room ──► evictions
 
 Everything is sent in one transaction, so that a cache takes a plan whole or not at all. Rows are
 read by the services' own reader at that moment, a few thousand keys at a time, and each is as old
@@ -10,26 +11,30 @@ to a cache as its reading: what changes meanwhile is read anew after `master.ref
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.errors import Unavailable
+from dovetail.join.columns import JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import Keys
 from dovetail.join.mapper import Mapper
 from dovetail.join.worth import AGAIN
-from dovetail.master.pipeline import PipelineRelation
 from dovetail.pipeline.spec import KeyType
+from dovetail.plan.room import blocks_of
 from dovetail.stream.cycles import NO_CYCLE
-from dovetail.stream.migrations import MigrationReader, send_migrations
+from dovetail.stream.migrations import MigrationReader, send_evictions, send_migrations
 from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.topology import LARGEST_MESSAGE_BYTES
+from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Sequence
 
-    from dovetail.join.columns import Flags, Ints, JoinKeys
+    from dovetail.join.columns import Ints, SmallInts
+    from dovetail.master.relation import ChangingRelation
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from dovetail.topology import Topology
@@ -42,131 +47,184 @@ _TRANSACTION_MS = 60_000
 _MOST_EVENTS = (1 << 31) - 1
 _FRESH = 0.5
 """Part of the refresh time after which an entry is sent anew rather than left to expire."""
+_GONE = -1
+"""Stands where a time would, of a key that was evicted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The planned keys of one slot."""
+
+    slot: int
+    keys: JoinKeys
+    events: Ints
+    """Expected for each."""
+    blocks: Ints
+    """That each takes of a cache."""
+
+    def take(self, places: Ints) -> Part:
+        return Part(self.slot, self.keys.take(places), self.events[places], self.blocks[places])
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
-    """What the caches have, by the topic they load themselves from."""
+    """What the caches have, by the topic they load themselves from.
 
-    def __init__(self, settings: Settings, topology: Topology, *, int_key: bool) -> None:
-        self._values, self._read_at_ms = _latest(settings, topology, int_key=int_key)
+    Of texts with the same hash one may be taken for the other: it is not sent then, and comes
+    into the cache by its events.
+    """
+
+    keys: JoinKeys
+    """In the order of their values."""
+    slots: SmallInts
+    read_at_ms: Ints
+    blocks: Ints
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.keys)
 
-    def fresh(self, keys: JoinKeys, since_ms: float) -> Flags:
-        """Which of these keys have rows that were read since a moment.
-
-        Of texts with the same hash, one may be taken for the other: it is not sent then, and
-        comes into the cache by its events.
-        """
-        places = np.searchsorted(self._values, keys.values)
-        places[places == len(self._values)] = 0
-        if not len(self._values):
-            return np.zeros(len(keys), np.bool_)
-        found: Flags = (self._values[places] == keys.values) & (
-            self._read_at_ms[places] >= since_ms
-        )
-        return found
+    def places(self, keys: JoinKeys) -> Ints:
+        """Where these keys stand; -1 for one that no cache has."""
+        if not len(self):
+            return np.full(len(keys), -1, np.int64)
+        found = np.searchsorted(self.keys.values, keys.values)
+        found[found == len(self)] = 0
+        return np.where(self.keys.values[found] == keys.values, found, -1)
 
 
-def fresh_since_ms(pipeline: Pipeline) -> float:
-    """Rows that were read since then need not be sent."""
-    return time.time() * 1000 - _FRESH * 1000 * pipeline.master.refresh
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many keys a plan has sent."""
+
+    keys: int = 0
+    evicted: int = 0
+    """That were not in it and had to make room."""
 
 
-def send_plan(
-    settings: Settings,
-    pipeline: Pipeline,
-    topology: Topology,
-    planned: Iterable[tuple[JoinKeys, Ints]],
-    tell: Callable[[int], None],
-) -> int:
-    """Send these keys, with so many events expected for each, in one transaction."""
-    relation = PipelineRelation(settings.database_url, pipeline, read_ahead=False)
-    producer = _producer(settings, pipeline)
-    sent = 0
-    try:
-        producer.init_transactions(_TIMEOUT_S)
-        producer.begin()
+class Sending:
+    """Sends a plan; `room` is how many blocks a slot has in a cache."""
+
+    def __init__(
+        self, settings: Settings, pipeline: Pipeline, topology: Topology, room: int
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._topic = topology.migrations
+        self._int_key = pipeline.key_type is KeyType.INT
+        self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
+        self._room = room
+
+    def send(self, planned: Sequence[Part], *, everything: bool = False) -> Sent:
+        """Send the keys that caches lack, or everything, in one transaction."""
+        held = self._nothing() if everything else self._held()
+        relation = relation_of(self._settings, self._pipeline)
+        producer = self._producer()
         try:
-            for keys, events in planned:
-                for first in range(0, len(keys), _AT_ONCE):
-                    end = min(first + _AT_ONCE, len(keys))
-                    some, expected = keys.slice(first, end), events[first:end]
-                    _send(producer, relation, pipeline, topology, some, expected)
-                    sent += len(some)
-                    tell(sent)
-        except BaseException:
-            producer.abort(_TIMEOUT_S)
-            raise
-        producer.commit()
-    except KafkaFailure as failure:
-        raise Unavailable(f"the plan was not sent, and no part of it is: {failure}") from failure
-    finally:
-        relation.close()
-        producer.close()
-    return sent
+            producer.init_transactions(_TIMEOUT_S)
+            producer.begin()
+            try:
+                sent = self._send_parts(producer, relation, planned, held)
+            except BaseException:
+                producer.abort(_TIMEOUT_S)
+                raise
+            producer.commit()
+        except KafkaFailure as failure:
+            raise Unavailable(
+                f"the plan was not sent, and no part of it is: {failure}"
+            ) from failure
+        finally:
+            relation.close()
+            producer.close()
+        return sent
 
+    def _send_parts(
+        self, producer: Producer, relation: ChangingRelation, planned: Sequence[Part], held: Held
+    ) -> Sent:
+        since_ms = time.time() * 1000 - _FRESH * 1000 * self._pipeline.master.refresh
+        keys = evicted = 0
+        for part in planned:
+            places = held.places(part.keys)
+            known = np.flatnonzero(places >= 0)
+            fresh = known[held.read_at_ms[places[known]] >= since_ms]
+            leaving = self._making_room(part, places, held)
+            if len(leaving):
+                gone = held.keys.take(leaving)
+                send_evictions(producer, self._topic, self._mapper, gone, int_key=self._int_key)
+            lacking = part.take(np.setdiff1d(np.arange(len(part.keys)), fresh))
+            self._send_keys(producer, relation, lacking)
+            keys += len(lacking.keys)
+            evicted += len(leaving)
+        return Sent(keys, evicted)
 
-def _send(
-    producer: Producer,
-    relation: PipelineRelation,
-    pipeline: Pipeline,
-    topology: Topology,
-    keys: JoinKeys,
-    events: Ints,
-) -> None:
-    int_key = pipeline.key_type is KeyType.INT
-    mapper = Mapper(pipeline.slots, int_key=int_key)
-    waited = np.clip(events, AGAIN, _MOST_EVENTS)
-    first = 0
-    while first < len(keys):
-        read_at_ms = time.time_ns() // 1_000_000
-        read = relation.read(Keys(keys.slice(first, len(keys))), _READ_BYTES)
-        some = keys.slice(first, first + read.covers)
-        send_migrations(
-            producer,
-            topology.migrations,
-            mapper,
-            some,
-            Entries.of(some, read.rows),
-            waited[first : first + read.covers],
-            NO_CYCLE,
-            int_key=int_key,
-            read_at_ms=read_at_ms,
+    def _making_room(self, part: Part, places: Ints, held: Held) -> Ints:
+        """Which of the held keys have to leave: whose rows are the oldest, of those not planned."""
+        mine = np.flatnonzero(held.slots == part.slot)
+        excess = int(held.blocks[mine].sum() + part.blocks[places < 0].sum()) - self._room
+        others = np.setdiff1d(mine, places)
+        others = others[np.argsort(held.read_at_ms[others], kind="stable")]
+        freed = np.cumsum(held.blocks[others])
+        return others[: int(np.searchsorted(freed, excess)) + 1] if excess > 0 else others[:0]
+
+    def _send_keys(self, producer: Producer, relation: ChangingRelation, part: Part) -> None:
+        keys, events = part.keys, np.clip(part.events, AGAIN, _MOST_EVENTS)
+        first = 0
+        while first < len(keys):
+            read_at_ms = time.time_ns() // 1_000_000
+            asked = Keys(keys.slice(first, min(first + _AT_ONCE, len(keys))))
+            read = relation.read(asked, _READ_BYTES)
+            some = keys.slice(first, first + read.covers)
+            send_migrations(
+                producer,
+                self._topic,
+                self._mapper,
+                some,
+                Entries.of(some, read.rows),
+                events[first : first + read.covers],
+                NO_CYCLE,
+                int_key=self._int_key,
+                read_at_ms=read_at_ms,
+            )
+            first += read.covers
+
+    def _producer(self) -> Producer:
+        name = f"dovetail.{self._pipeline.name}.plan"
+        return Producer(
+            self._settings.client(
+                {
+                    "transactional.id": name,
+                    "client.id": name,
+                    "transaction.timeout.ms": _TRANSACTION_MS,
+                    "linger.ms": 20,
+                    "message.max.bytes": LARGEST_MESSAGE_BYTES,
+                    "batch.size": 1 << 20,
+                    "queue.buffering.max.messages": 500_000,
+                }
+            )
         )
-        first += read.covers
 
+    def _nothing(self) -> Held:
+        empty = np.empty(0, np.int64)
+        return Held(JoinKeys.of_ints(empty), np.empty(0, np.int32), empty, empty)
 
-def _producer(settings: Settings, pipeline: Pipeline) -> Producer:
-    name = f"dovetail.{pipeline.name}.plan"
-    return Producer(
-        settings.client(
-            {
-                "transactional.id": name,
-                "client.id": name,
-                "transaction.timeout.ms": _TRANSACTION_MS,
-                "linger.ms": 20,
-                "message.max.bytes": LARGEST_MESSAGE_BYTES,
-                "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 500_000,
-            }
-        )
-    )
-
-
-def _latest(settings: Settings, topology: Topology, *, int_key: bool) -> tuple[Ints, Ints]:
-    """The keys on the topic, in their order, and when the rows of each were read."""
-    reader = MigrationReader(settings, topology.migrations, int_key=int_key)
-    values, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    try:
-        reader.follow(list(range(topology.migrations.partitions)))
-        while reader.waiting_for():
-            for change in reader.changes():
-                values += [change.entries.keys().values, change.evictions.values]
-                times += [change.read_at_ms, np.full(len(change.evictions), -1, np.int64)]
-    finally:
-        reader.close()
-    # The last word on a key counts.
-    found, from_end = np.unique(np.concatenate(values)[::-1], return_index=True)
-    return found, np.concatenate(times)[::-1][from_end]
+    def _held(self) -> Held:
+        """Read the topic to its end; the last word on a key counts."""
+        reader = MigrationReader(self._settings, self._topic, int_key=self._int_key)
+        keys: list[JoinKeys] = [JoinKeys.of_ints(np.empty(0, np.int64))]
+        times, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        try:
+            reader.follow(list(range(self._topic.partitions)))
+            while reader.waiting_for():
+                for change in reader.changes():
+                    keys += [change.entries.keys(), change.evictions]
+                    gone = np.full(len(change.evictions), _GONE, np.int64)
+                    times += [change.read_at_ms, gone]
+                    sizes += [np.diff(change.entries.bounds), gone]
+        finally:
+            reader.close()
+        every, read_at_ms = JoinKeys.concatenate(keys), np.concatenate(times)
+        _, from_end = np.unique(every.values[::-1], return_index=True)
+        last = len(every) - 1 - from_end
+        last = last[read_at_ms[last] != _GONE]
+        found = every.take(last)
+        blocks = blocks_of(np.concatenate(sizes)[last], np.diff(found.texts.bounds))
+        return Held(found, self._mapper.slots(found), read_at_ms[last], blocks)

@@ -20,6 +20,7 @@ from dovetail.errors import ConfigError
 from dovetail.master.snapshot.split import slot_folder
 from dovetail.master.snapshot.versions import Content, SlotFacts, Version, seal, versions_of
 from dovetail.master.snapshot.writer import write_snapshot
+from dovetail.pipeline.check import require_master
 from services.spark.master import master_state
 from services.spark.progress import progress
 from services.spark.slot_writer import WRITTEN, SlotWriter
@@ -56,6 +57,7 @@ def run(
             f"snapshots, or name one with --to"
         )
     for number, link in wanted:
+        require_master(link, settings.database_url)
         versions = versions_of(args.to or link.master.snapshot or "", link.name, number)
         with master_state(settings.database_url, link) as state:
             _write(spark, link, state, versions, run)

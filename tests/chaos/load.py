@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dovetail.testing.pipeline import RunningPipeline
 
 
+_PATIENCE_S = 120.0
+"""A broker may be killed again as soon as it is back."""
+
+
 class Load:
     """Sends from a thread of its own. Idempotent: what a broker's restart makes it repeat is
     on the topic once.
@@ -24,7 +28,7 @@ class Load:
         self._settings = GenerateSettings(rate=rate, skew=1.0, seed=seed, keys=keys)
         self._config = config
         self._topic = pipeline.topology.source.name
-        self._sender = _Counted(KafkaSender(config, self._topic))
+        self._sender = _Counted(KafkaSender(config, self._topic, _PATIENCE_S))
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="load")

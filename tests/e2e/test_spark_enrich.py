@@ -7,15 +7,20 @@ A Spark session takes ten seconds to start, so that `make test` has a few of the
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections import Counter
+from contextlib import closing
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import PySparkException
 
 from dovetail.demo.catalogue import load_catalogue
+from dovetail.demo.generate import MAX_RATE, GenerateSettings, generate
 from dovetail.pipeline.spec import Algorithm
+from dovetail.stream.topics import admin_of, ends
 from dovetail.testing.spark import SparkPipeline
 from services.spark import enrich_decode, enrich_node
 from services.spark.enrich import answer
@@ -29,7 +34,7 @@ from tests.e2e.test_join_kinds import (
     assert_unmatched_say_why,
     ways_of_answers,
 )
-from tests.e2e.test_kill import SALES, assert_exact, under_load
+from tests.e2e.test_kill import KEYS, SALES, assert_exact
 
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
 ALL = bool(os.environ.get("DOVETAIL_SPARK"))
@@ -158,18 +163,42 @@ def by_one_node(pipeline, job):
 
 
 @only_in_test_spark
-@pytest.mark.timeout(600)
-def test_the_driver_is_killed_under_load_and_the_output_stays_exact(run_pipeline, database):
-    load_catalogue(database, rows=50_000, report=lambda _: None)
-    spec = {**SALES, "nodes": 2, "engine": "spark"}
-    with run_pipeline(spec) as pipeline, under_load(pipeline) as load:
-        pipeline.wait_until(lambda seen: seen.hits > 0, "both phases answer")
-        for _ in range(4):
-            answered = pipeline.audit().enriched
-            assert load.flows
+@pytest.mark.timeout(900)
+def test_the_driver_is_killed_between_and_inside_batches_and_the_output_stays_exact(
+    run_pipeline, database
+):
+    load_catalogue(database, rows=KEYS, report=lambda _: None)
+    with run_pipeline({**SALES, "nodes": 2, "engine": "spark"}) as pipeline:
+        send(pipeline, 0, 20_000)
+        pipeline.wait_until(lambda seen: seen.drained, "a batch is committed")
+        pipeline.kill("enrich")
+        sent = 20_000
+        for _ in range(2):
+            send(pipeline, sent, 100_000)
+            sent += 100_000
+            pipeline.wait_until(lambda _: writes(pipeline), "it is in the middle of a batch")
+            before = pipeline.audit()
             pipeline.kill("enrich")
-            pipeline.wait_until_ready()
-            pipeline.wait_until(lambda seen, then=answered: seen.enriched > then, "it goes on")
-        load.stop()
-        assert_exact(pipeline, load.sent)
+            assert pipeline.audit().taken < sent, "it was killed too late"
+            assert before.problems == []
+        assert_exact(pipeline, sent)
         assert ways_of_answers(pipeline) == {"cache", "disk"}
+
+
+def send(pipeline, first, count):
+    settings = GenerateSettings(
+        rate=MAX_RATE, skew=1.0, seed=7, keys=KEYS, count=count, first=first + 1
+    )
+    topic = pipeline.topology.source.name
+    generate(settings, pipeline.settings.client(), topic, lambda _: None, threading.Event())
+
+
+def writes(pipeline):
+    """Whether a transaction that has outputs is open."""
+    sink = pipeline.topology.enriched
+    committed = ends(admin_of(pipeline.settings), sink)
+    with closing(Consumer(pipeline.settings.client({"group.id": "looks"}))) as consumer:
+        return any(
+            consumer.get_watermark_offsets(TopicPartition(sink.name, number), 10)[1] > end
+            for number, end in enumerate(committed)
+        )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import psycopg
 from confluent_kafka import Producer
+from pyspark.sql import functions as sf
 
 from dovetail.pipeline.load import load_pipeline
 from dovetail.stream.topics import ensure_topics
@@ -77,7 +78,7 @@ class Frequencies:
     def pairs(self):
         """What is counted, as a dictionary of (key, hour) to (events, weight)."""
         found = pairs(self.spark, self.spec, self.version, HALF_LIFE_S).groupBy("key", "hour")
-        rows = found.agg({"events": "sum", "weight": "sum"}).collect()
+        rows = found.agg(sf.sum("events"), sf.sum("weight")).collect()
         return {(_plain(row.key), row.hour): (row[2], row[3]) for row in rows}
 
     def counted_by_sql(self, events):

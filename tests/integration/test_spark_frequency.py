@@ -15,28 +15,39 @@ import sys
 import time
 import uuid
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer, TopicPartition
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from deploy.local.home import CHECKOUT
+from dovetail.errors import ConfigError
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.join.keys import hash_text_many
 from dovetail.join.mapper import Mapper
 from dovetail.join.pool import BYTES_A_BLOCK
-from dovetail.pipeline.spec import KeyType
+from dovetail.pipeline.spec import KeyType, Pipeline
 from dovetail.plan.ranking import Verdict
-from dovetail.plan.recency import watched_s
+from dovetail.plan.recency import hours_of_week, watched_s
+from dovetail.settings import Settings
 from dovetail.stream.migration_codec import decode
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topic
 from dovetail.verify import read_all
 from services.cache_phase.settings import budget
 from services.control.plans import plan_routes
+from services.disk_phase.build import FROM_POSTGRES
+from services.disk_phase.settings import shares
+from services.spark.frequency_source import Span, new_events
+from services.spark.frequency_state import Counts, Version
+from services.spark.plan import Horizon, purpose_of
 from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.integration.frequency_kit import DAY_MS, HALF_LIFE_S, Frequencies
@@ -244,6 +255,65 @@ def test_counts_and_plan_equal_sql_run_after_run(frequencies, database):
     assert client.get(f"{root}/3/keys", params={"verdict": "inequality"}).json()
 
 
+def test_new_events_begin_where_counting_ended_and_what_is_gone_is_told(bootstrap, kafka_namespace):
+    topic = Topic(f"{kafka_namespace}source", 2)
+    settings = Settings(bootstrap, "none", Path())
+    ensure_topics(settings, [topic])
+    producer = Producer(settings.client())
+    for number in range(20):
+        producer.produce(topic.name, b"x", partition=number % 2)
+    assert producer.flush(30) == 0
+
+    def spans(**reached):
+        counts = Counts(topic=topic.name, reached=dict(zip("01", reached.values(), strict=False)))
+        return new_events(settings, topic, counts)
+
+    assert spans().spans == {0: Span(0, 10), 1: Span(0, 10)}
+    assert spans(first=4, second=10).spans == {0: Span(4, 10), 1: Span(10, 10)}
+    assert not spans(first=10, second=10)
+    assert spans(first=4).records == 16
+    # A topic that was made anew is counted from its beginning.
+    assert spans(first=11, second=10).spans[0] == Span(0, 10)
+    admin = admin_of(settings)
+    for deletion in admin.delete_records([TopicPartition(topic.name, 0, 7)]).values():
+        deletion.result(30)
+    assert spans(first=4, second=10).spans[0] == Span(7, 10, lost=3)
+    assert spans(first=4, second=10).lost == 3
+    other = new_events(settings, topic, Counts(topic="other", reached={"0": 9, "1": 9}))
+    assert other.spans == {0: Span(7, 10), 1: Span(0, 10)}
+
+
+def test_events_count_for_as_long_as_an_entry_answers_them_or_they_would_wait(database):
+    fill(database)
+    settings = Settings("none", database, Path())
+    now_ms = time.time_ns() // 1_000_000
+    counts = Counts(as_of_ms=now_ms, began_ms=now_ms - 7_200_000, events=36_000, bytes=3_600_000)
+    version = Version(1, "", counts)
+
+    def purpose(algorithm, hour=None, refresh="10m", **given):
+        master = {**INT["master"], "refresh": refresh}
+        spec = {"name": "sales", **INT, "master": master, "algorithm": algorithm}
+        spec["memory"] = 4 << 20
+        pipeline = Pipeline.model_validate(spec)
+        return purpose_of(settings, pipeline, version, 86400.0, hour, given.get("horizon"))
+
+    assert purpose("auto").horizon == Horizon(600.0, "until master rows are read anew")
+    assert purpose("srj", refresh="never").horizon.seconds == 86400.0
+    assert purpose("srj", horizon=5.0).horizon.seconds == 5.0
+    with psycopg.connect(database) as connection:
+        row = connection.execute("SELECT pg_relation_size('goods') / 8192").fetchone()
+    assert purpose("ssbj").horizon.seconds == pytest.approx(row[0] / 2 * FROM_POSTGRES.page)
+    # Five events a second fill what the disk phase has for them.
+    spec = {"name": "sales", **INT, "algorithm": "ssbj-index", "memory": 4 << 20}
+    waiting = shares(Pipeline.model_validate(spec)).join / (2 * BYTES_A_BLOCK)
+    assert purpose("ssbj-index").horizon.seconds == pytest.approx(waiting / 5 / 2)
+    assert purpose("auto").watched_s == pytest.approx(7200, rel=0.05)
+    this_hour, yesterday = hours_of_week(np.array([now_ms, now_ms - DAY_MS])).tolist()
+    assert 0 < purpose("auto", this_hour).watched_s <= 3600
+    with pytest.raises(ConfigError, match="no event was counted in hour"):
+        purpose("auto", yesterday)
+
+
 @only_in_test_spark
 def test_int_keys_without_a_time_of_their_own_are_counted_by_their_records(frequencies, database):
     fill(database)
@@ -268,16 +338,16 @@ def test_a_plan_for_an_hour_has_the_keys_of_that_hour(frequencies, database):
     fill(database)
     job = frequencies(INT)
     now_ms = time.time_ns() // 1_000_000
-    monday = (now_ms // DAY_MS - 20) * DAY_MS
-    monday -= ((monday // DAY_MS + 3) % 7) * DAY_MS
+    coming = now_ms // 3_600_000 + 1  # the hours that follow have been a week ago, and two
     keys, times = [], []
-    for week in range(2):
-        for hour, first in ((10, 0), (20, 100)):
+    for week in (1, 2):
+        for hours, first in ((0, 0), (9, 100)):
             for number in range(600):
                 keys.append(first + number % 50)
-                times.append(monday + week * 7 * DAY_MS + hour * 3_600_000 + number * 5000)
+                times.append((coming + hours - 168 * week) * 3_600_000 + number * 5000)
     job.send([json.dumps({"sku": key}).encode() for key in keys], times)
-    for hour, expected in ((10, range(50)), (20, range(100, 150))):
+    for hours, expected in ((0, range(50)), (9, range(100, 150))):
+        hour = int(hours_of_week(np.array([(coming + hours) * 3_600_000]))[0])
         job.run("--hour", str(hour), "--no-send", "--horizon", "10h")
         plan, found = planned(job)
         chosen = {int(name) for name, key in found.items() if key.verdict == Verdict.CHOSEN}
@@ -285,7 +355,7 @@ def test_a_plan_for_an_hour_has_the_keys_of_that_hour(frequencies, database):
         assert plan.facts["expected_hit_rate"] == pytest.approx(1)
         assert plan.facts["events_a_second"] == pytest.approx(600 / 3600, rel=0.01)
         assert (plan.sent_at, migrated(job)) == (None, {})
-    job.run("--hour", "11", "--no-send")
+    job.run("--hour", str((hour + 1) % 168), "--no-send")
     assert planned(job)[0].facts["keys"]["chosen"] == 0
 
 
@@ -375,7 +445,7 @@ def test_killed_at_any_moment_it_counts_every_event_once(frequencies, database, 
     assert killed == 3
     counted = job.version.number
     assert counted == 1  # the third had counted everything before it was killed
-    job.run()
+    job.run("--horizon", "30d")
     assert job.version.number == 1
     assert_equal_counts(job.pairs(), job.counted_by_sql(sent))
     assert len(list(job.state.glob("*/counts/*"))) == 1
@@ -383,7 +453,7 @@ def test_killed_at_any_moment_it_counts_every_event_once(frequencies, database, 
     assert migrated(job).keys() == {
         name for name, key in keys.items() if key.verdict == Verdict.CHOSEN
     }
-    assert plan.sent == plan.facts["keys"]["chosen"]
+    assert plan.sent == plan.facts["keys"]["chosen"] > 0
 
 
 def kill_when(job, moment, log):

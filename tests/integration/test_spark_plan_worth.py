@@ -17,11 +17,13 @@ import pytest
 
 from dovetail.demo.popularity import product_ids
 from dovetail.demo.zipf import Zipf
+from dovetail.plan.recency import hours_of_week
+from dovetail.stream.topics import admin_of, ends
 from dovetail.testing.threads import ThreadedPipeline
 from services.cache_phase.handler import CacheHandler
 from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
-from tests.integration.frequency_kit import DAY_MS, Frequencies
+from tests.integration.frequency_kit import Frequencies
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("DOVETAIL_SPARK"), reason="make test-spark runs it"),
@@ -105,12 +107,13 @@ def write_archive(folder, name, of, times_ms):
     pq.write_table(table, folder / name)
 
 
-def hit_rate(pipeline, of):
-    """The share of these events that the cache answers."""
+def hit_rate(pipeline, of, piece=A_CHUNK):
+    """The share of these events that the cache answers; it may learn from piece to piece."""
     before = pipeline._auditor.audit().hits
-    pipeline.send(events(of))
-    seen = pipeline.drain()
-    assert seen.problems == []
+    for first in range(0, len(of), piece):
+        pipeline.send(events(of[first : first + piece]))
+        seen = pipeline.drain()
+        assert seen.problems == []
     return (seen.hits - before) / len(of)
 
 
@@ -156,31 +159,29 @@ def test_a_cache_that_starts_with_a_plan_is_warm_from_its_first_events(start, pl
 
 
 def test_a_plan_by_hour_beats_the_adaptive_cache_when_the_hot_set_changes(start, planner, tmp_path):
-    hours = [(10, 1), (11, 2), (12, 1)]
-    """The hour of the week, and its hot set."""
-    name = new_name()
-    with start(name) as pipeline:
-        alone = [hit_rate(pipeline, keys(hot_set, 50 + hour, A_CHUNK)) for hour, hot_set in hours]
+    next_hour = time.time_ns() // 1_000_000 // HOUR_MS + 1
+    hot_sets = [1, 2, 1, 2]
+    """Of the coming hours, as they were in the weeks before."""
+    streams = [keys(hot_set, 50 + number, A_CHUNK) for number, hot_set in enumerate(hot_sets)]
+    with start(new_name()) as pipeline:
+        alone = [hit_rate(pipeline, of, A_CHUNK // 4) for of in streams]
 
     name = new_name()
     job = planner(name)
-    monday = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS - 14 * DAY_MS
-    monday -= ((monday // DAY_MS + 3) % 7) * DAY_MS
-    archive = tmp_path / "archive"
-    for week in range(2):
-        for hour, hot_set in hours:
-            history = keys(hot_set, 1000 + 10 * week + hour, 100_000)
-            start_ms = monday + week * 7 * DAY_MS + hour * HOUR_MS
-            times = start_ms + np.linspace(0, HOUR_MS - 1, len(history)).astype(np.int64)
-            write_archive(archive, f"{week}-{hour}.parquet", history, times)
-    job.run("--archive", str(archive), "--no-plan")
-    planned, expected = [], []
+    for week in (1, 2):
+        for number, hot_set in enumerate(hot_sets):
+            history = keys(hot_set, 1000 + 10 * week + number, 100_000)
+            began = (next_hour + number - 168 * week) * HOUR_MS
+            times = began + np.linspace(0, HOUR_MS - 1, len(history)).astype(np.int64)
+            write_archive(tmp_path / "archive", f"{week}-{number}.parquet", history, times)
+    job.run("--archive", str(tmp_path / "archive"), "--no-plan")
+    planned = []
     with start(name) as pipeline:
-        for hour, hot_set in hours:
-            figures = job.run("--hour", str(hour))
-            expected.append(figures["expected_hit_rate"])
+        for number, of in enumerate(streams):
+            hour = int(hours_of_week(np.array([(next_hour + number) * HOUR_MS]))[0])
+            job.run("--hour", str(hour))
             wait_until_taken(pipeline, job)
-            planned.append(hit_rate(pipeline, keys(hot_set, 50 + hour, A_CHUNK)))
+            planned.append(hit_rate(pipeline, of, A_CHUNK // 4))
         verdict = pipeline.verdict()
     print(
         "hit rates by the hour, the adaptive cache alone: "
@@ -190,7 +191,8 @@ def test_a_plan_by_hour_beats_the_adaptive_cache_when_the_hot_set_changes(start,
     )
     assert verdict.differences == []
     assert all(with_plan > without for with_plan, without in zip(planned, alone, strict=True))
-    assert sum(planned) > 1.1 * sum(alone)
+    # Also without the first hour, in which the adaptive cache had nothing to begin with.
+    assert sum(planned[1:]) > 1.05 * sum(alone[1:])
 
 
 def wait_until_taken(pipeline, job):
@@ -200,7 +202,7 @@ def wait_until_taken(pipeline, job):
         for loop in pipeline._loops
         if isinstance(loop._handler, CacheHandler)
     ]
-    ends = dict(enumerate(_ends(job)))
+    wanted = dict(enumerate(ends(admin_of(job.settings), job.topology.migrations)))
     while True:
         assert pipeline._failures == []
         reached = {
@@ -209,12 +211,6 @@ def wait_until_taken(pipeline, job):
             for at in reader.position(reader.assignment())
         }
         # Behind the last message stands the mark of its transaction.
-        if all(reached.get(slot, -1) >= end - 1 for slot, end in ends.items()):
+        if all(reached.get(slot, -1) >= end - 1 for slot, end in wanted.items()):
             return
         time.sleep(0.05)
-
-
-def _ends(job):
-    from dovetail.stream.topics import admin_of, ends
-
-    return ends(admin_of(job.settings), job.topology.migrations)

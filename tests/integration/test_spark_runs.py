@@ -10,8 +10,12 @@ import sys
 
 import pytest
 import sqlalchemy as sa
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client import CollectorRegistry, generate_latest
 
 from dovetail.errors import ConfigError, Unavailable
+from services.control.runs import RunsCollector, run_routes
 from services.spark import runs
 from services.spark.runs import RUNS, AlreadyRunsError, Run, control_engine, last_runs
 
@@ -110,3 +114,27 @@ def test_a_url_that_cannot_be_read_is_not_repeated():
     with pytest.raises(ConfigError, match="percent-encoded") as told:
         control_engine("secret@/:x:y://")
     assert "secret" not in str(told.value)
+
+
+def test_the_control_service_shows_the_runs(engine):
+    with Run(engine, "sales", "snapshot") as run:
+        run.figure("rows", 7)
+        run.figure("version", "new")
+    registry = CollectorRegistry()
+    registry.register(RunsCollector("sales", engine))
+    shown = generate_latest(registry).decode()
+    assert 'dovetail_spark_run{job="snapshot",state="done"} 1.0' in shown
+    assert 'dovetail_spark_run_figure{job="snapshot",name="rows"} 7.0' in shown
+    assert "new" not in shown, "a gauge is a number"
+    app = FastAPI()
+    app.include_router(run_routes("sales", engine))
+    (row,) = TestClient(app).get("/v1/spark/runs").json()
+    assert (row["state"], row["figures"]) == ("done", {"rows": 7, "version": "new"})
+
+
+def test_without_the_database_the_other_figures_are_shown_all_the_same():
+    lost = control_engine("postgresql://nobody@127.0.0.1:9/none")
+    assert list(RunsCollector("sales", lost).collect()) == []
+    app = FastAPI()
+    app.include_router(run_routes("sales", lost))
+    assert TestClient(app).get("/v1/spark/runs").status_code == 503

@@ -1,14 +1,19 @@
-"""The snapshot job on a real Spark and a real PostgreSQL: what it writes is what SQL gives."""
+"""The snapshot job on a real Spark and a real PostgreSQL: what it writes is what SQL gives.
+
+Of the variants `make test` runs one each, `make test-spark` all.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +27,8 @@ from dovetail.join.exchange import Pages
 from dovetail.master.pipeline import key_of, queries_of, session_of
 from dovetail.master.snapshot.slots import SlotsRelation
 from dovetail.master.snapshot.versions import Content, Hold, versions_of
-from dovetail.pipeline.spec import KeyType
+from dovetail.pipeline.spec import KeyType, Pipeline
+from dovetail.testing.threads import ThreadedPipeline
 from services.spark import snapshot
 from services.spark.master import master_state
 from services.spark.runs import Run, control_engine, last_runs
@@ -106,7 +112,14 @@ def of_shape(shape, join="inner"):
     )
 
 
-@pytest.mark.parametrize("shape", [shop.INT, shop.TEXT, shop.COMPOSITE], ids=lambda s: s.columns)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shop.INT, id="int", marks=only_in_test_spark),
+        pytest.param(shop.TEXT, id="text", marks=only_in_test_spark),
+        pytest.param(shop.COMPOSITE, id="composite"),
+    ],
+)
 def test_every_slot_has_the_rows_that_sql_gives(shape, write, database):
     shape.fill(database)
     of = of_shape(shape)
@@ -118,6 +131,7 @@ def test_every_slot_has_the_rows_that_sql_gives(shape, write, database):
     assert hold.version.content == Content.of(of)
 
 
+@only_in_test_spark
 def test_where_only_the_keys_are_asked_for_each_is_there_once(write, database):
     shop.TEXT.fill(database)
     hold = write(of_shape(shop.TEXT, "semi"))
@@ -126,6 +140,7 @@ def test_where_only_the_keys_are_asked_for_each_is_there_once(write, database):
     assert {row for slot in rows_of(hold) for _, row in slot} == {""}
 
 
+@only_in_test_spark
 def test_a_view_is_read_too(write, database):
     shop.INT.fill(database)
     with psycopg.connect(database) as connection:
@@ -198,6 +213,7 @@ def test_a_partition_reads_its_blocks_alone(database):
     assert "Tid Range Scan" in str(plan)
 
 
+@only_in_test_spark
 def test_versions_follow_each_other_and_the_run_has_its_row(write, database, tmp_path):
     shop.INT.fill(database)
     of = of_shape(shop.INT)
@@ -231,6 +247,105 @@ def test_a_pipeline_without_a_folder_is_told_to_name_one(spark, database, tmp_pa
     run = Run(control_engine(database), of.name, "snapshot")
     with run, pytest.raises(ConfigError, match=r"master\.snapshot"):
         snapshot.run(settings, of, spark, run, argparse.Namespace(to=None))
+
+
+@pytest.fixture
+def run_over_snapshot(stack, write, database, tmp_path):
+    """Run a pipeline in this process, over a snapshot that is written first."""
+
+    def run(spec):
+        named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
+        named["master"] = {**spec["master"], "snapshot": str(tmp_path)}
+        pipeline = ThreadedPipeline(tmp_path, stack.bootstrap, database, named)
+        write(pipeline.spec)
+        return pipeline
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shape", "join"),
+    [
+        pytest.param("auto", shop.TEXT, "inner", id="auto"),
+        pytest.param("meshjoin", shop.COMPOSITE, "left", id="scan", marks=only_in_test_spark),
+        pytest.param("hybridjoin", shop.INT, "anti", id="index", marks=only_in_test_spark),
+        pytest.param("srj", shop.COMPOSITE, "inner", id="lookup", marks=only_in_test_spark),
+    ],
+)
+def test_a_pipeline_over_the_snapshot_gives_what_sql_gives(
+    algorithm, shape, join, run_over_snapshot, database
+):
+    shape.fill(database)
+    with run_over_snapshot({**shape.spec(join), "algorithm": algorithm}) as pipeline:
+        events = shape.good_events()
+        for _ in range(2):
+            pipeline.send(events)
+            final = pipeline.drain()
+            assert not final.problems
+        verdict = pipeline.verdict()
+    assert verdict.differences == []
+    assert final.taken == verdict.events == 2 * len(events)
+    assert final.outputs == verdict.outputs == verdict.expected > 0
+
+
+def test_a_new_version_is_taken_over_while_the_pipeline_runs(run_over_snapshot, write, database):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE priced (id bigint, price int)")
+        connection.execute("INSERT INTO priced SELECT id, 1 FROM generate_series(0, 99) id")
+    spec = {
+        "source": {"fields": {"id": "int", "sale": "int"}},
+        "key": "id",
+        "master": {"table": "priced", "columns": ["price"]},
+        "algorithm": "meshjoin",
+        "memory": "16MiB",
+        "nodes": 2,
+        "slots": 4,
+    }
+    with run_over_snapshot(spec) as pipeline:
+        for sale in (1, 2, 3):
+            pipeline.send(b'{"id":%d,"sale":%d}' % (id_, sale) for id_ in range(100))
+            pipeline.drain()
+            with psycopg.connect(database) as connection:
+                connection.execute("UPDATE priced SET price = price + 1")
+            write(pipeline.spec)
+        found = [
+            (row["id"], row["sale"], row["price"])
+            for _, output in pipeline.messages(pipeline.topology.enriched)
+            for row in [json.loads(output)]
+        ]
+    assert sorted(found) == sorted((id_, sale, sale) for id_ in range(100) for sale in (1, 2, 3))
+
+
+@only_in_test_spark
+def test_every_table_of_a_chain_has_versions_of_its_own(write, database, tmp_path):
+    shop.INT.fill(database)
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE kinds (small int, kind text)")
+        connection.execute("INSERT INTO kinds VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    chain = Pipeline.model_validate(
+        {
+            "name": "chained",
+            "source": {"fields": {"id": "int"}},
+            "key": "id",
+            "master": {"table": "goods", "columns": {"c_small": "small"}},
+            "then": [
+                {
+                    "key": "small",
+                    "fields": {"small": "int"},
+                    "master": {"table": "kinds", "columns": ["kind"]},
+                }
+            ],
+        }
+    )
+    assert write(chain).version.rows == sum(shop.INT.rows.values())
+    second = versions_of(tmp_path, "chained", 2)
+    with Hold(second.path(second.current())) as hold:
+        assert hold.version.content == Content.of(chain.link(2))
+        assert sorted(row for slot in rows_of(hold) for row in slot) == [
+            (1, '{"kind":"a"}'),
+            (2, '{"kind":"b"}'),
+            (3, '{"kind":"c"}'),
+        ]
 
 
 class Driver:
@@ -290,6 +405,20 @@ def test_a_killed_driver_leaves_nothing_visible_and_the_next_run_cleans_up(datab
     last, killed = last_runs(control_engine(database), "killed", most=2)
     assert (last.state, killed.state) == ("done", "failed")
     assert "without a word" in killed.error
+
+
+@only_in_test_spark
+def test_what_the_database_has_against_it_is_told_in_a_line(database, tmp_path):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE accounts (id bigint, money int)")
+        connection.execute("INSERT INTO accounts VALUES (1, 1), (2, 0)")
+        connection.execute("CREATE VIEW rich AS SELECT id, 1000 / money AS money FROM accounts")
+    driver = Driver(database, tmp_path, table="rich")
+    assert driver.start().wait() == 1
+    said = (tmp_path / "driver.log").read_text().splitlines()
+    assert said[-1].startswith("dovetail spark: Spark failed: Caused by:")
+    assert said[-1].endswith("division by zero")
+    assert driver.versions.current() is None
 
 
 @only_in_test_spark

@@ -1,0 +1,43 @@
+"""auto in a batch: R is scanned once, or the keys that wait are looked up.
+
+A batch is known when R is to be read, so there is no rate to foresee, as `auto` has to in the
+services (decision 8): so many keys wait, R has so many pages, and what either costs is learnt by
+doing it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.pipeline.spec import Algorithm
+from services.disk_phase.settings import KEYS_A_QUERY
+
+if TYPE_CHECKING:
+    from dovetail.join.cost.factors import Factors
+    from dovetail.join.phase import Relation
+
+SCAN, LOOKUP = Algorithm.MESHJOIN, Algorithm.SRJ
+_WEIGHT = 0.3
+"""Of one batch against all before it."""
+
+
+class Choice:
+    """Chooses by seconds: a page's of a scan, a key's of lookups."""
+
+    def __init__(self, factors: Factors) -> None:
+        self._page_s = factors.page
+        self._key_s = factors.key + factors.request / KEYS_A_QUERY
+
+    def between(self, relation: Relation, keys: int) -> Algorithm:
+        """The cheaper way to answer so many keys."""
+        if not relation.by_page:
+            return LOOKUP
+        if not relation.by_key:
+            return SCAN
+        return SCAN if relation.pages * self._page_s < keys * self._key_s else LOOKUP
+
+    def scanned(self, pages: int, seconds: float) -> None:
+        self._page_s += _WEIGHT * (seconds / max(1, pages) - self._page_s)
+
+    def looked_up(self, keys: int, seconds: float) -> None:
+        self._key_s += _WEIGHT * (seconds / max(1, keys) - self._key_s)
