@@ -220,7 +220,8 @@ class Enrichment:
         self._stopping = True
         if self._query is not None:
             with self._guard:
-                self._query.stop()
+                pass  # not while it stops: a batch that comes meanwhile would wait for the guard
+            self._query.stop()
             self._query = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 

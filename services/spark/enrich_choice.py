@@ -25,6 +25,7 @@ class Choice:
     """Chooses by seconds: a page's of a scan, a key's of lookups."""
 
     def __init__(self, factors: Factors) -> None:
+        self._warm: set[Algorithm] = set()
         self._page_s = factors.page
         self._key_s = factors.key + factors.request / KEYS_A_QUERY
 
@@ -37,7 +38,15 @@ class Choice:
         return SCAN if relation.pages * self._page_s < keys * self._key_s else LOOKUP
 
     def scanned(self, pages: int, seconds: float) -> None:
-        self._page_s += _WEIGHT * (seconds / max(1, pages) - self._page_s)
+        if self._is_warm(SCAN):
+            self._page_s += _WEIGHT * (seconds / max(1, pages) - self._page_s)
 
     def looked_up(self, keys: int, seconds: float) -> None:
-        self._key_s += _WEIGHT * (seconds / max(1, keys) - self._key_s)
+        if self._is_warm(LOOKUP):
+            self._key_s += _WEIGHT * (seconds / max(1, keys) - self._key_s)
+
+    def _is_warm(self, algorithm: Algorithm) -> bool:
+        """Not the first time: then kernels are loaded and files opened."""
+        warm = algorithm in self._warm
+        self._warm.add(algorithm)
+        return warm
