@@ -23,8 +23,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off)
-	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE))
+run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus)
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
@@ -33,7 +33,7 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
-	$(BIN)/python -m pytest tests/chaos tests/e2e $(TESTS)
+	$(BIN)/python -m pytest tests/chaos tests/e2e $(CONTROL_TESTS:%=--ignore=%) $(TESTS)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
@@ -45,11 +45,26 @@ matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number o
 
 .PHONY: test-spark
 test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few
-	DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e/test_spark_*.py tests/integration/test_spark_*.py $(TESTS)
+	DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py $(TESTS)
+
+.PHONY: test-spark-e2e
+test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
 	$(BIN)/python -m pytest tests/cluster $(TESTS)
+
+# Over a running pipeline; what can be tested of the API without one is in `make test`.
+CONTROL_TESTS := tests/e2e/test_cli.py tests/e2e/test_control.py tests/e2e/test_observability.py
+
+.PHONY: test-control
+test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
+	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
+
+.PHONY: test-console
+test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
+	$(BIN)/python -m pytest tests/console $(TESTS)
 
 .PHONY: check
 check: $(VENV)/ready ## Lint, format and types
@@ -65,6 +80,10 @@ format: $(VENV)/ready ## Format the code and fix what can be fixed
 .PHONY: proto
 proto: $(VENV)/ready ## Generate dovetail/contracts from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/dovetail/contracts/*.proto
+
+.PHONY: grafana
+grafana: $(VENV)/ready ## Write deploy/grafana/dashboards from the modules beside it
+	$(BIN)/python -m deploy.grafana
 
 .PHONY: chaos
 chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000)

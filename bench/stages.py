@@ -61,6 +61,7 @@ class Catalogue:
     """Every key has one row of about 120 bytes; answers lookups alone."""
 
     facts = Relation(unique=True)
+    queries = 0
 
     def read(self, request: object, _most: int) -> Read:
         assert isinstance(request, Keys)

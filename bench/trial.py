@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from deploy.local.services import Services, is_ready
 from dovetail.audit import Audit, Auditor
 from dovetail.errors import ConservationError, StackError
 from dovetail.pipeline.load import load_pipeline
+from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream import ledger
 from dovetail.stream.topics import admin_of, ends, ensure_topics
@@ -50,7 +50,6 @@ _STUCK_S = 60.0
 _TICK_S = 0.2
 _LOOK_EVERY_S = 1.0
 """Looking at every process ten times a second took a tenth of the machine."""
-_FIGURE = re.compile(r'^dovetail_figure\{name="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -317,8 +316,8 @@ class Trial:
         total: dict[str, float] = {}
         for service in self._services.all:
             with contextlib.suppress(OSError):  # control has none, ingest may be stopped
-                for name, value in _FIGURE.findall(_text(f"{service.url}/metrics")):
-                    total[name] = total.get(name, 0.0) + float(value)
+                for name, value in figures_of(_text(f"{service.url}/metrics")).items():
+                    total[name] = total.get(name, 0.0) + value
         return total
 
     def _figures_since(self, before: dict[str, float]) -> dict[str, float]:

@@ -5,6 +5,8 @@ stage gives out what it took in, and between two stages there is only what is in
 
 In a chain an event with many rows in one table goes on as so many copies, which the next tables
 count one by one: in + copies = enriched + ….
+
+What backfill has completed has moved from shed, unmatched and parked to enriched.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING
 from dovetail import topology as services
 from dovetail.pipeline.spec import Engine
 from dovetail.stream import ledger
-from dovetail.stream.ledger import dead_letters, parse, shed_events
+from dovetail.stream.late import LateReader, unbalanced
+from dovetail.stream.ledger import dead_letters, of, parse, shed_events
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.slot_state import SlotState, as_stages
 from dovetail.stream.topics import admin_of, beginnings, ends
@@ -42,6 +45,8 @@ class Audit:
     waiting: int
     """Records of the source topic that ingest has not taken yet: not `in` so far."""
     problems: list[str] = field(default_factory=list)
+    late: Counter[str] = field(default_factory=Counter)
+    """What backfill has moved from one outcome to another (dovetail/stream/late.py)."""
 
     @property
     def taken(self) -> int:
@@ -50,7 +55,7 @@ class Audit:
     @property
     def enriched(self) -> int:
         """By the last table; what only some of a chain's tables have enriched is in flight."""
-        return self._by(self.topology.links[-1], ledger.ENRICHED)
+        return self._by(self.topology.links[-1], ledger.ENRICHED) + self.late[ledger.LATE]
 
     @property
     def copies(self) -> int:
@@ -62,15 +67,16 @@ class Audit:
 
     @property
     def unmatched(self) -> int:
-        return self._by_all(ledger.UNMATCHED)
+        found = self.late[ledger.UNMATCHED] - self.late[of(ledger.UNMATCHED)]
+        return self._by_all(ledger.UNMATCHED) + found
 
     @property
     def parked(self) -> int:
-        return self._by_all(ledger.PARKED)
+        return self._by_all(ledger.PARKED) - self.late[of(ledger.PARKED)]
 
     @property
     def outputs(self) -> int:
-        return self._by(self.topology.links[-1], ledger.OUTPUTS)
+        return self._by(self.topology.links[-1], ledger.OUTPUTS) + self.late[ledger.OUTPUTS]
 
     @property
     def hits(self) -> int:
@@ -88,7 +94,7 @@ class Audit:
 
     @property
     def shed(self) -> int:
-        return shed_events(self.stages[services.MAPPER])
+        return shed_events(self.stages[services.MAPPER]) - self.late[of(ledger.SHED)]
 
     @property
     def in_flight(self) -> int:
@@ -114,8 +120,9 @@ class Audit:
 
     def equation(self) -> str:
         copies = f" + copies {self.copies:,}" if self.topology.next else ""
+        late = f" ({self.late[ledger.LATE]:,} late)" if self.late[ledger.LATE] else ""
         return (
-            f"in {self.taken:,}{copies} = enriched {self.enriched:,} "
+            f"in {self.taken:,}{copies} = enriched {self.enriched:,}{late} "
             f"+ unmatched {self.unmatched:,} + parked {self.parked:,} "
             f"+ dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
             f"+ in flight {self.in_flight:,}"
@@ -136,44 +143,57 @@ class Auditor:
         self._admin = admin_of(settings)
         self._gaps: dict[int, tuple[int, int]] = {}
         self._unread = Unread(settings, topology.source)
+        self._late = LateReader(settings, topology, self._admin)
         self._by_spark = topology.pipeline.engine is Engine.SPARK
-        read = {stage.service: stage.reads for stage in topology.stages}
-        if self._by_spark:
-            read = {services.ENRICH: topology.mapped}
         self._offsets = {
-            service: CommittedOffsets(settings, topology.group(service), topic)
-            for service, topic in read.items()
+            stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
+            for stage in topology.stages
+            if not self._by_spark
+        }
+        self._states = {
+            link.number: CommittedOffsets(settings, topology.group(services.ENRICH), link.mapped)
+            for link in topology.links
+            if self._by_spark
         }
 
     def audit(self) -> Audit:
+        late = self._late.read().counts
         committed = self._committed()
-        return self._of(committed, self._waiting(committed[services.INGEST]))
+        return self._of(committed, self._waiting(committed[services.INGEST]), late)
 
     def audit_of(self, sent: int) -> Audit:
         """The same for whoever knows how many events were sent: the source is not looked at."""
+        late = self._late.read().counts
         committed = self._committed()
         taken = _ledger(committed[services.INGEST])[ledger.IN]
-        return self._of(committed, max(0, sent - taken))
+        return self._of(committed, max(0, sent - taken), late)
 
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
         if self._by_spark:
-            found = self._offsets[services.ENRICH].read()
-            # A slot that has not committed yet has everything before it.
-            texts = {slot: at.text for slot, at in found.items()}
-            slots = range(self._topology.pipeline.slots)
-            states = [SlotState.parse(texts.get(slot, "")) for slot in slots]
-            return as_stages(states, self._topology.source.partitions)
+            return as_stages(self._slot_states(), self._topology)
         return {
             stage.service: self._offsets[stage.service].read()
             for stage in reversed(self._topology.stages)
         }
 
-    def _of(self, committed: dict[str, dict[int, Committed]], waiting: int) -> Audit:
+    def _slot_states(self) -> Iterator[SlotState]:
+        found = {number: self._states[number].read() for number in reversed(self._states)}
+        for slot in range(self._topology.pipeline.slots):
+            # A slot that has not committed yet has everything before it.
+            texts = (at[slot].text if slot in at else "" for _, at in sorted(found.items()))
+            yield SlotState.parse(*texts)
+
+    def _of(
+        self, committed: dict[str, dict[int, Committed]], waiting: int, late: Counter[str]
+    ) -> Audit:
         stages = {
             stage.service: _ledger(committed[stage.service]) for stage in self._topology.stages
         }
-        return Audit(stages, self._topology, waiting, list(_problems(stages, self._topology)))
+        found = [*_problems(stages, self._topology), *unbalanced(late)]
+        seen = Audit(stages, self._topology, waiting, found, late)
+        found.extend(_taken_too_often(seen))
+        return seen
 
     def _waiting(self, committed: dict[int, Committed]) -> int:
         """Records of the source behind what ingest has committed, or behind its beginning.
@@ -197,7 +217,7 @@ class Auditor:
         return sum(last[number] - taken[number] for number in waiting)
 
     def close(self) -> None:
-        for offsets in self._offsets.values():
+        for offsets in (*self._offsets.values(), *self._states.values()):
             offsets.close()
 
 
@@ -213,6 +233,14 @@ def _problems(stages: dict[str, Counter[str]], topology: Topology) -> Iterator[s
             yield (
                 f"{one.taker} took in {received:,} events, but {givers} had passed on only {sent:,}"
             )
+
+
+def _taken_too_often(seen: Audit) -> Iterator[str]:
+    """Say if backfill has completed more than there was."""
+    for outcome in (ledger.SHED, ledger.UNMATCHED, ledger.PARKED):
+        left = getattr(seen, outcome)
+        if left < 0:
+            yield f"backfill completed {-left:,} events more than were {outcome}"
 
 
 def _given(stages: dict[str, Counter[str]], one: Handover) -> int:

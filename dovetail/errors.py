@@ -5,12 +5,18 @@
     ├── Unavailable        a broker or a database cannot be reached
     ├── MasterDataError    the master table is missing, empty or of the wrong shape
     ├── StackError         the local stack could not be prepared, started or stopped
+    ├── RefusedError       the control service says no, and why
     └── ConservationError  events went missing or came twice: the sum is off
 
 A bad event is not an error: it is data, and goes to the dead-letter topic with its reason.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class DovetailError(Exception):
@@ -35,6 +41,15 @@ class TooManyRowsError(MasterDataError):
 
 class StackError(DovetailError):
     pass
+
+
+class RefusedError(DovetailError):
+    """`problem` is the control service's problem document (RFC 9457)."""
+
+    def __init__(self, text: str, status: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(text)
+        self.status = status
+        self.problem = problem
 
 
 class ConservationError(DovetailError):

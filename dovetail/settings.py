@@ -26,7 +26,8 @@ _CLIENT_PREFIXES = ("SECURITY_", "SASL_", "SSL_", "ENABLE_SSL_", "CLIENT_", "SOC
 @dataclass(frozen=True, slots=True)
 class Settings:
     bootstrap: str
-    database_url: str
+    database_url: str = field(repr=False)
+    """It may hold a password, which nobody is to find in a log."""
     pipeline: Path
     node: int = 0
     link: int = 1
@@ -34,7 +35,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     """Of the service's own HTTP endpoint."""
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further settings of the Kafka client."""
 
     @classmethod

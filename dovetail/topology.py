@@ -10,6 +10,10 @@ In a pipeline that keeps an order, hits go through `missed` too, and the disk ph
 in an overload goes to `shed`, from the mapper. Services, tests, the audit and the console read this
 module; no topic's name is spelled anywhere else.
 
+    shed, unmatched, parked, still-unmatched ─► backfill (services/spark) ─┬──► enriched
+                                                                           ├──► unmatched
+                                                                           └──► still-unmatched
+
 In a chain every further table is a link with a cache phase and a disk phase of its own, and topics
 between them, named by its number. What would go to `enriched` goes on to the next link's `mapped`,
 by the slot of that link's key; the last one writes to `enriched`.
@@ -22,6 +26,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dovetail.pipeline.shape import Engine
 from dovetail.stream import ledger
 
 if TYPE_CHECKING:
@@ -38,6 +43,8 @@ CACHE_PHASE = "cache_phase"
 DISK_PHASE = "disk_phase"
 ENRICH = "enrich"
 """All of them in one application, where Spark runs the pipeline (services/spark/enrich.py)."""
+BACKFILL = "backfill"
+"""Completes in batch what was shed, unmatched or parked (services/spark/backfill.py)."""
 CONTROL = "control"
 
 LARGEST_MESSAGE_BYTES = 16 << 20
@@ -106,6 +113,24 @@ class Stage:
     def kind(self) -> str:
         """The service's name alone: what all links have."""
         return self.service.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a pipeline."""
+
+    service: str
+    """With its link's number behind it from the second on."""
+    node: int | None = None
+    """Of a service that runs once a node."""
+
+    @property
+    def kind(self) -> str:
+        return self.service.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.service if self.node is None else f"{self.service}-{self.node}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +216,16 @@ class Topology:
         return self._topic("parked", 1)
 
     @cached_property
+    def still_unmatched(self) -> Topic:
+        """What backfill has looked at in vain, to be looked at again by its next run."""
+        return self._topic("still-unmatched", 1, Keeps.UNREAD)
+
+    @cached_property
+    def backfill(self) -> Topic:
+        """What backfill has behind it: a partition for each slot, and one for the run's number."""
+        return self._topic(BACKFILL, self.pipeline.slots + 1, Keeps.LATEST)
+
+    @cached_property
     def requests(self) -> Topic:
         """The requests by HTTP that are answered, by their idempotency keys."""
         return self._topic("requests", 1, Keeps.FOR_A_DAY)
@@ -226,6 +261,18 @@ class Topology:
                 self.number,
             ),
         )
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """Control, and all of the pipeline in the order in which the data flows."""
+        if self.pipeline.engine is Engine.SPARK:
+            return (Process(CONTROL), Process(ENRICH))
+        of_stages = (
+            Process(stage.service, node)
+            for stage in self.stages
+            for node in (range(self.pipeline.nodes) if stage.per_node else (None,))
+        )
+        return (Process(CONTROL), *of_stages)
 
     @cached_property
     def handovers(self) -> tuple[Handover, ...]:
@@ -266,6 +313,8 @@ class Topology:
         yield self.dead_letter
         yield self.shed
         yield self.parked
+        yield self.still_unmatched
+        yield self.backfill
         yield self.requests
-        yield Topic(CONTROL_TOPIC, 1)
+        yield Topic(CONTROL_TOPIC, 1, Keeps.LATEST)
         yield Topic(STATS_TOPIC, 1)

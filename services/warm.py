@@ -115,6 +115,10 @@ class MemoryMigrations:
     def waiting_for(self) -> str:
         return ""
 
+    @property
+    def loaded(self) -> float:
+        return 1.0
+
     def close(self) -> None: ...
 
     def take(self, payloads: list[bytes]) -> None:
@@ -139,6 +143,10 @@ class _Empty:
     def read(self, request: Request, _most: int) -> Read:
         covers = len(request.keys) if isinstance(request, Keys) else 1
         return Read(self._rows.read(b"").rows, covers, np.zeros(covers, np.int64))
+
+    @property
+    def queries(self) -> int:
+        return 0
 
     def renew(self) -> None: ...
 

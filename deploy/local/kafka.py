@@ -45,6 +45,9 @@ SETTINGS: dict[str, object] = {
     "default.replication.factor": 1,
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 4,
+    # What a pipeline has read is forgotten a week after its services were stopped, otherwise, and
+    # would be answered once more.
+    "offsets.retention.minutes": 365 * 24 * 60,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 4,

@@ -29,8 +29,17 @@ KAFKA = "KAFKA_PORT"
 KAFKA_CONTROLLER = "KAFKA_CONTROLLER_PORT"
 POSTGRES = "POSTGRES_PORT"
 SERVICES = "DOVETAIL_PORT_BASE"
+PROMETHEUS = "PROMETHEUS_PORT"
 
-USUAL = {KAFKA: 19092, KAFKA_CONTROLLER: 19093, POSTGRES: 15432, SERVICES: 18080}
+USUAL = {
+    KAFKA: 19092,
+    KAFKA_CONTROLLER: 19093,
+    POSTGRES: 15432,
+    SERVICES: 18080,
+    PROMETHEUS: 19090,
+}
+
+_RECORD = "ports.json"
 
 # Below Linux's range for outgoing connections (32768 and up): a port found free here is not
 # given to some client's socket before the broker binds it, seconds later.
@@ -48,7 +57,7 @@ class Ports:
     ) -> None:
         self._environ = environ
         self._usual = usual
-        self._record = home.run / "ports.json"
+        self._record = home.run / _RECORD
         self._last = _read(self._record)
         self._chosen: dict[str, int] = {}
 
@@ -91,6 +100,11 @@ class Ports:
     def _remember(self, name: str, port: int) -> None:
         self._chosen[name] = port
         write_atomically(self._record, json.dumps({**self._last, **self._chosen}, indent=1))
+
+
+def last_ports(home: Home) -> dict[str, int]:
+    """The ports of the last start, by name; nothing is made where there was none."""
+    return _read(home.folder / "run" / _RECORD)
 
 
 def is_free(port: int) -> bool:

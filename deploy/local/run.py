@@ -16,21 +16,24 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.live import Live as LiveDisplay
+from rich.live import Live
 
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
-from deploy.local.live import Live, fetch
+from deploy.local.live import fetch
 from deploy.local.planning import EVERY, planning
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
+from deploy.local.prometheus import observing
 from deploy.local.services import Services
 from deploy.local.stack import Stack
 from dovetail.audit import Audit, Auditor
+from dovetail.cli.live import line, render
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import DovetailError, StackError
 from dovetail.pipeline.check import require_master
@@ -49,33 +52,50 @@ _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    audit: Audit
+    verdict: Verdict | None
+    """None where nobody asked for one."""
+
+    @property
+    def fine(self) -> bool:
+        lost = self.audit.off or self.audit.in_flight
+        wrong = self.verdict and (self.verdict.events == 0 or not self.verdict.equal)
+        return not (lost or wrong)
+
+
 def main() -> int:
-    arguments = _arguments()
+    parser = argparse.ArgumentParser(prog="make run", description=__doc__)
+    add_arguments(parser)
     console = Console(highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(arguments, console)
+        outcome = run(parser.parse_args(), console)
     except DovetailError as error:
         console.print(f"[red]error[/red] {error}", markup=True)
         return 1
     except KeyboardInterrupt:
         console.print("stopped")
         return 130
+    tell(outcome, console.print)
+    return 0 if outcome.fine else 1
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make run", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--for", dest="seconds", type=float, help="stop and verify after this")
     parser.add_argument("--rate", default="20000", help="demo events a second, or max")
     parser.add_argument("--skew", default="1.0", help="Zipf exponent of the demo's keys")
     parser.add_argument("--timing", default="steady", help="steady or bursty")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
     parser.add_argument("--plan-every", default=EVERY, help="how often caches are planned, or off")
+    parser.add_argument(
+        "--prometheus", action="store_true", help="start a Prometheus with the rules and alerts"
+    )
     parser.add_argument("--engine", help="services or spark; as the pipeline says unless given")
-    return parser.parse_args()
 
 
-def _run(arguments: argparse.Namespace, console: Console) -> int:
+def run(arguments: argparse.Namespace, console: Console) -> Outcome:
+    signal.signal(signal.SIGTERM, _interrupt)
     report = console.print
     if arguments.engine:
         os.environ["DOVETAIL_ENGINE"] = arguments.engine  # for the services as well
@@ -85,6 +105,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     with (
         compiling(home, arguments.pipeline, report) as wait_for_kernels,
         Stack(home, report=report) as stack,
+        contextlib.ExitStack() as beside,
     ):
         load_catalogue(stack.database_url, report=report)
         for warning in require_master(pipeline, stack.database_url):
@@ -94,15 +115,16 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         )
         ensure_topics(settings, topology.topics())
         begin = ends_of(settings, topology)
-        services = Services(
-            home, pipeline, arguments.pipeline, stack.environment(), Ports(home), report
-        )
+        ports = Ports(home)
+        services = Services(home, pipeline, arguments.pipeline, stack.environment(), ports, report)
         try:
             wait_for_kernels()
             report("starting the services")
             services.start()
             services.wait_until_ready()
             _tell_urls(services, report)
+            if arguments.prometheus:
+                beside.enter_context(observing(home, pipeline, services.url, ports, report=report))
             generator = _generator(home, arguments, topology, stack.environment())
             plans = planning(
                 home,
@@ -128,7 +150,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
             report("stopping the services")
             services.stop()
             report("stopping Kafka and PostgreSQL")
-    return _conclude(final, verdict, report)
+    return Outcome(final, verdict)
 
 
 def _generator(
@@ -145,6 +167,7 @@ def _tell_urls(services: Services, report: Callable[[str], None]) -> None:
     report(f"control API   {services.control_url}  (documentation at /docs)")
     for service in services.all:
         report(f"{service.name:<14}{service.url}  /health /ready /metrics")
+    report("what they show, with dashboards and alerts: docs/observability.md")
 
 
 def _watch(
@@ -156,9 +179,8 @@ def _watch(
     console: Console,
 ) -> None:
     """Show the live table until the time is over or the user says so."""
-    live = Live()
     end = None if seconds is None else time.monotonic() + seconds
-    with contextlib.suppress(KeyboardInterrupt), _display(console, live) as show:
+    with contextlib.suppress(KeyboardInterrupt), _display(console) as show:
         while end is None or time.monotonic() < end:
             stack.check()
             services.watch()
@@ -171,13 +193,13 @@ def _watch(
 
 
 @contextlib.contextmanager
-def _display(console: Console, live: Live) -> Iterator[Callable[[str, str], None]]:
+def _display(console: Console) -> Iterator[Callable[[str, str], None]]:
     """Redraw in place on a terminal; elsewhere print a line every five seconds."""
     if console.is_terminal:
-        with LiveDisplay(console=console, auto_refresh=False, transient=False) as display:
+        with Live(console=console, auto_refresh=False, transient=False) as display:
 
             def redraw(url: str, notice: str) -> None:
-                display.update(live.render(fetch(url), notice), refresh=True)
+                display.update(render(fetch(url), notice), refresh=True)
 
             yield redraw
         return
@@ -187,7 +209,7 @@ def _display(console: Console, live: Live) -> Iterator[Callable[[str, str], None
         nonlocal printed
         if time.monotonic() - printed >= 5:
             printed = time.monotonic()
-            console.print(live.line(fetch(url)))
+            console.print(line(fetch(url)))
 
     yield print_line
 
@@ -215,7 +237,8 @@ def _drain(auditor: Auditor, services: Services, report: Callable[[str], None]) 
         time.sleep(0.3)
 
 
-def _conclude(final: Audit, verdict: Verdict | None, report: Callable[[str], None]) -> int:
+def tell(outcome: Outcome, report: Callable[[str], None]) -> None:
+    final, verdict = outcome.audit, outcome.verdict
     report(f"conservation  {final.equation()}")
     for problem in final.problems:
         report(f"[red]off[/red]  {problem}")
@@ -231,9 +254,6 @@ def _conclude(final: Audit, verdict: Verdict | None, report: Callable[[str], Non
             report("[red]off[/red]  no events arrived: the generator's log says why")
         for difference in verdict.differences:
             report(f"[red]off[/red]  {difference}")
-    wrong = verdict is not None and (verdict.events == 0 or not verdict.equal)
-    off = final.off or final.in_flight or wrong
-    return 1 if off else 0
 
 
 def _interrupt(*_: object) -> None:

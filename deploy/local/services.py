@@ -17,18 +17,18 @@ from deploy.local.kernels import kept_in
 from deploy.local.processes import Managed
 from dovetail.errors import StackError
 from dovetail.pipeline.spec import Engine
-from dovetail.topology import CONTROL, ENRICH, Topology
+from dovetail.topology import CONTROL, ENRICH, Process, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from deploy.local.home import Home
     from deploy.local.ports import Ports
     from dovetail.pipeline.spec import Pipeline
-    from dovetail.topology import Stage
 
-_READY_WITHIN_S = 120.0
+_READY_WITHIN_S = {Engine.SERVICES: 120.0, Engine.SPARK: 300.0}
+"""On a busy machine Spark alone takes minutes to start."""
 _RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _SETTLED_S = 30.0
 """What ends after so long a life has not failed to start: it is started again at once."""
@@ -77,30 +77,34 @@ class Services:
         self._home = home
         self._ports = ports
         self._report = report
-        self._stages = Topology(pipeline).stages
+        topology = Topology(pipeline)
+        self._stages = topology.stages
+        self._ready_within_s = _READY_WITHIN_S[pipeline.engine]
         self._environment = {
+            # Open to this machine, as long as nothing is bound to another address.
+            "DOVETAIL_LOCAL": "1",
             **os.environ,
             **kept_in(home),
             **environment,
             "DOVETAIL_PIPELINE": str(pipeline_file.resolve()),
+            "DOVETAIL_FREQUENCIES": str(home.data / "frequencies"),
             # One thread each: more would only fight over the same cores.
             "OMP_NUM_THREADS": "1",
             "MALLOC_ARENA_MAX": "2",
             "PYTHONFAULTHANDLER": "1",
         }
-        named = list(_processes(self._stages, pipeline.nodes))
-        if pipeline.engine is Engine.SPARK:
-            named = [(CONTROL, None), (ENRICH, None)]
-        chosen = ports.choose_services([_name(service, node) for service, node in named])
-        self.all = [
-            self._service(service, node, chosen[_name(service, node)]) for service, node in named
-        ]
+        processes = topology.processes
+        chosen = ports.choose_services([one.name for one in processes])
+        self.all = [self._service(one.service, one.node, chosen[one.name]) for one in processes]
         self._unwatched: list[Service] = []
         """Removed or replaced: whatever of them still runs is ended with the others."""
 
     @property
     def control_url(self) -> str:
-        return next(service.url for service in self.all if service.name == CONTROL)
+        return self.url(CONTROL)
+
+    def url(self, name: str) -> str:
+        return next(service.url for service in self.all if service.name == name)
 
     def start(self) -> None:
         for service in self.all:
@@ -110,7 +114,7 @@ class Services:
         """Start one more process of every service that runs once a node."""
         for stage in self._stages:
             if stage.per_node:
-                port = self._ports.choose(_name(stage.service, node))
+                port = self._ports.choose(Process(stage.service, node).name)
                 self.all.append(self._service(stage.service, node, port))
                 self.all[-1].start()
 
@@ -135,7 +139,7 @@ class Services:
         return old
 
     def wait_until_ready(self, tick: Callable[[], None] = lambda: None) -> None:
-        deadline = time.monotonic() + _READY_WITHIN_S
+        deadline = time.monotonic() + self._ready_within_s
         waiting = list(self.all)
         while waiting:
             waiting = [service for service in waiting if not is_ready(service.url)]
@@ -144,7 +148,7 @@ class Services:
             if waiting and time.monotonic() > deadline:
                 name, log = waiting[0].name, waiting[0].process.log
                 raise StackError(
-                    f"{name} is not ready after {_READY_WITHIN_S:.0f} s. The end of {log}:\n"
+                    f"{name} is not ready after {self._ready_within_s:.0f} s. The end of {log}:\n"
                     f"{last_lines(log)}"
                 )
             time.sleep(0.2)
@@ -176,7 +180,7 @@ class Services:
             service.process.stop()
 
     def _service(self, service: str, node: int | None, port: int, label: str = "") -> Service:
-        name = _name(service, node)
+        name = Process(service, node).name
         kind, _, link = service.partition(".")
         own = {
             "DOVETAIL_NODE": str(node or 0),
@@ -193,20 +197,8 @@ class Services:
         return Service(name, service, f"http://127.0.0.1:{port}", process, node)
 
 
-def _processes(stages: Iterable[Stage], nodes: int) -> Iterator[tuple[str, int | None]]:
-    """Service and node of every process, in the order in which the data flows."""
-    yield CONTROL, None
-    for stage in stages:
-        for node in range(nodes) if stage.per_node else (None,):
-            yield stage.service, node
-
-
 def _program(kind: str) -> tuple[str, ...]:
     return ("services.spark", ENRICH) if kind == ENRICH else (f"services.{kind}.main",)
-
-
-def _name(service: str, node: int | None) -> str:
-    return service if node is None else f"{service}-{node}"
 
 
 def is_ready(url: str) -> bool:

@@ -24,23 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dovetail/contracts/control.proto\x12\x12\x64ovetail.contracts\"\xdb\x01\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08pipeline\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x32\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\".dovetail.contracts.Command.Action\x12\x14\n\x0cissued_at_ms\x18\x05 \x01(\x03\"W\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41\x43TION_PAUSE\x10\x01\x12\x11\n\rACTION_RESUME\x10\x02\x12\x10\n\x0c\x41\x43TION_DRAIN\x10\x03\"\x93\x03\n\tHeartbeat\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x32\n\x05state\x18\x04 \x01(\x0e\x32#.dovetail.contracts.Heartbeat.State\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x0b\n\x03pid\x18\x06 \x01(\x04\x12\x0b\n\x03url\x18\x07 \x01(\t\x12;\n\x07\x66igures\x18\x08 \x03(\x0b\x32*.dovetail.contracts.Heartbeat.FiguresEntry\x12\x0e\n\x06reason\x18\t \x01(\t\x1a.\n\x0c\x46iguresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"{\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x10\n\x0cSTATE_PAUSED\x10\x03\x12\x12\n\x0eSTATE_DRAINING\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dovetail/contracts/control.proto\x12\x12\x64ovetail.contracts\"\xad\x03\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08pipeline\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x32\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\".dovetail.contracts.Command.Action\x12\x14\n\x0cissued_at_ms\x18\x05 \x01(\x03\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12\x10\n\x08revision\x18\x07 \x01(\r\x12\x10\n\x08\x64ocument\x18\x08 \x01(\t\x12\x13\n\x0b\x66ile_digest\x18\t \x01(\x0c\x12<\n\tread_from\x18\n \x03(\x0b\x32).dovetail.contracts.Command.ReadFromEntry\x12\x18\n\x10read_from_number\x18\x0b \x01(\x04\x1a/\n\rReadFromEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"W\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41\x43TION_PAUSE\x10\x01\x12\x11\n\rACTION_RESUME\x10\x02\x12\x10\n\x0c\x41\x43TION_DRAIN\x10\x03\"\xca\x03\n\tHeartbeat\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x32\n\x05state\x18\x04 \x01(\x0e\x32#.dovetail.contracts.Heartbeat.State\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x0b\n\x03pid\x18\x06 \x01(\x04\x12\x0b\n\x03url\x18\x07 \x01(\t\x12;\n\x07\x66igures\x18\x08 \x03(\x0b\x32*.dovetail.contracts.Heartbeat.FiguresEntry\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x12\n\npartitions\x18\n \x03(\r\x12\x10\n\x08revision\x18\x0b \x01(\r\x12\x0f\n\x07\x63ommand\x18\x0c \x01(\x04\x1a.\n\x0c\x46iguresEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"{\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x10\n\x0cSTATE_PAUSED\x10\x03\x12\x12\n\x0eSTATE_DRAINING\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dovetail.contracts.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_COMMAND_READFROMENTRY']._loaded_options = None
+  _globals['_COMMAND_READFROMENTRY']._serialized_options = b'8\001'
   _globals['_HEARTBEAT_FIGURESENTRY']._loaded_options = None
   _globals['_HEARTBEAT_FIGURESENTRY']._serialized_options = b'8\001'
   _globals['_COMMAND']._serialized_start=57
-  _globals['_COMMAND']._serialized_end=276
-  _globals['_COMMAND_ACTION']._serialized_start=189
-  _globals['_COMMAND_ACTION']._serialized_end=276
-  _globals['_HEARTBEAT']._serialized_start=279
-  _globals['_HEARTBEAT']._serialized_end=682
-  _globals['_HEARTBEAT_FIGURESENTRY']._serialized_start=511
-  _globals['_HEARTBEAT_FIGURESENTRY']._serialized_end=557
-  _globals['_HEARTBEAT_STATE']._serialized_start=559
-  _globals['_HEARTBEAT_STATE']._serialized_end=682
+  _globals['_COMMAND']._serialized_end=486
+  _globals['_COMMAND_READFROMENTRY']._serialized_start=350
+  _globals['_COMMAND_READFROMENTRY']._serialized_end=397
+  _globals['_COMMAND_ACTION']._serialized_start=399
+  _globals['_COMMAND_ACTION']._serialized_end=486
+  _globals['_HEARTBEAT']._serialized_start=489
+  _globals['_HEARTBEAT']._serialized_end=947
+  _globals['_HEARTBEAT_FIGURESENTRY']._serialized_start=776
+  _globals['_HEARTBEAT_FIGURESENTRY']._serialized_end=822
+  _globals['_HEARTBEAT_STATE']._serialized_start=824
+  _globals['_HEARTBEAT_STATE']._serialized_end=947
 # @@protoc_insertion_point(module_scope)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
+import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -203,8 +205,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--started-at", type=_instant, help="time of the first sale, to repeat a run (now)")
 
 
-def run(args: argparse.Namespace, client_config: dict[str, Any]) -> int:
-    """Run until the count is reached or an interrupt comes."""
+def run(args: argparse.Namespace, client_config: dict[str, Any], *, as_json: bool = False) -> int:
+    """Run until the count is reached or an interrupt comes; `as_json` sums up for a script."""
     names = ("rate", "timing", "skew", "seed", "count", "no_match", "bad", "keys", "first")
     settings = GenerateSettings(
         **{name: getattr(args, name) for name in names}, started_at=args.started_at
@@ -212,13 +214,20 @@ def run(args: argparse.Namespace, client_config: dict[str, Any]) -> int:
     stop = threading.Event()
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, lambda *_: stop.set())
-    summary = generate(settings, client_config, args.topic, _print, stop)
-    _print(str(summary))
+    if as_json:
+        summary = generate(settings, client_config, args.topic, _tell, stop)
+        _print(json.dumps({**asdict(summary), "rate": summary.rate}))
+    else:
+        _print(str(generate(settings, client_config, args.topic, _print, stop)))
     return 0
 
 
 def _print(line: str) -> None:
     print(line, flush=True)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _rate(text: str) -> float:

@@ -204,8 +204,21 @@ class Auto:
         return self.choices[-1]
 
     @property
+    def first_factors(self) -> Factors:
+        """What was assumed before anything was measured."""
+        return self._first_factors
+
+    def ranking(self) -> list[tuple[str, float]]:
+        """The candidates, the best first, each with the events a second that it promises."""
+        return [(name, plan.rate) for name, plan in self._ranked()]
+
+    @property
     def allocated(self) -> int:
         return self.engine.allocated + self._sample.nbytes
+
+    @property
+    def components(self) -> dict[str, int]:
+        return {**self.engine.components, "sample": self._sample.nbytes}
 
     @property
     def disk_buffer(self) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.join import inspection
 from dovetail.join.algorithms import policy_named
 from dovetail.join.cached import NOTHING, CachedEntries
 from dovetail.join.columns import JoinKeys
@@ -29,9 +30,12 @@ from dovetail.join.pending import FIRST_ROOM
 from dovetail.join.pool import BYTES_A_BLOCK, FREE, ROOM, new_pool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dovetail.join.algorithms import Parameters
-    from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.columns import Bytes, Flags, Ints
     from dovetail.join.entry import Entries
+    from dovetail.join.inspection import By, CachedKey
     from dovetail.join.mapper import Mapper
 
 LEAST = 64 << 10
@@ -50,6 +54,14 @@ class Hits:
     starts: Ints
     misses: Ints
     """The positions of all others."""
+
+    def among(self, kept: Flags) -> Hits:
+        """The same of these events alone."""
+        places = np.cumsum(kept) - 1
+        hit, missed = kept[self.positions], kept[self.misses]
+        return Hits(
+            places[self.positions[hit]], self.entries, self.starts[hit], places[self.misses[missed]]
+        )
 
 
 class CachePhase:
@@ -70,7 +82,7 @@ class CachePhase:
         self._swept_to = 0
         self._oldest_passed = self.oldest = NOTHING
         self._expired = 0
-        self.hits = 0
+        self.hits = self.misses = self.taken = 0
 
     def __len__(self) -> int:
         """Join keys held."""
@@ -79,7 +91,12 @@ class CachePhase:
     @property
     def allocated(self) -> int:
         """Bytes taken from the budget, whether entries fill them or not."""
-        return self._pool.nbytes + self._departed.nbytes
+        return sum(self.components.values())
+
+    @property
+    def components(self) -> dict[str, int]:
+        """The same by what takes them."""
+        return {"cache": self._pool.nbytes, "departed": self._departed.nbytes}
 
     @property
     def used(self) -> int:
@@ -99,6 +116,7 @@ class CachePhase:
         """Find the entries of these keys; each hit counts as use."""
         hits = Hits(*self._cached.probe(keys, by_recency=self._policy.by_recency))
         self.hits += len(hits.positions)
+        self.misses += len(hits.misses)
         return hits
 
     def see(self, event_bytes: float) -> None:
@@ -111,6 +129,7 @@ class CachePhase:
         So many events had waited for it in the disk phase, whose cycle it is. A key that is
         held has its entry replaced, or is dropped if the new one does not fit.
         """
+        self.taken += len(events)
         self._policy.take(self._cached, entries, events, read_at, cycle)
 
     def drop(self, keys: JoinKeys) -> None:
@@ -142,6 +161,16 @@ class CachePhase:
         if end == blocks:
             self._swept_to = 0
             self.oldest, self._oldest_passed = self._oldest_passed, NOTHING
+
+    def most_of(
+        self, by: By, most: int, among: Callable[[Ints], Flags] | None = None
+    ) -> list[CachedKey]:
+        """The keys that have most of something, for whoever wants to see them."""
+        return inspection.most_of(self._pool, by, most, among)
+
+    def find(self, value: int, text: bytes) -> CachedKey | None:
+        """One key, without its counting as used."""
+        return inspection.find(self._pool, value, text)
 
     def departed(self) -> JoinKeys:
         """The keys that left by themselves, or were not let in, since the last call.

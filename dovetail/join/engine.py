@@ -58,6 +58,8 @@ class Figures:
     hits: int = 0
     answered: int = 0
     reads: int = 0
+    read_units: int = 0
+    """Pages, partitions or keys that were read."""
     rows_read: int = 0
 
 
@@ -97,7 +99,12 @@ class Engine:
     @property
     def allocated(self) -> int:
         """Bytes of the budget that are taken, the disk buffer included."""
-        return self.held.allocated + self.disk_buffer
+        return sum(self.components.values())
+
+    @property
+    def components(self) -> dict[str, int]:
+        """The same by what takes them."""
+        return {"pool": self.held.allocated, "disk_buffer": self.disk_buffer}
 
     @property
     def pending(self) -> int:
@@ -143,6 +150,7 @@ class Engine:
         self._let_in = 0
         settled = self.phase.settle(self.held, read)
         self.figures.reads += 1
+        self.figures.read_units += read.covers
         self.figures.rows_read += len(read.rows)
         if not len(settled.keys):
             return NO_ANSWERS

@@ -32,6 +32,15 @@ class Held:
         return int(self.pool.state[COLLECTED_BLOCKS])
 
     @property
+    def collected_bytes(self) -> int:
+        return self.collected_blocks * BYTES_A_BLOCK
+
+    @property
+    def pending_bytes(self) -> int:
+        """For whoever looks on from another thread, while blocks change hands."""
+        return max(0, self.pending_blocks) * BYTES_A_BLOCK
+
+    @property
     def pending_blocks(self) -> int:
         """Blocks of pending events and their keys, collected rows left out."""
         return self.blocks - self.free - self.cached.blocks - self.collected_blocks

@@ -82,6 +82,10 @@ class PipelineRelation:
         self._know(key_of(pipeline))
 
     @property
+    def queries(self) -> int:
+        return self._session.queries
+
+    @property
     def facts(self) -> Relation:
         """What the engine has to know of R, as of the last `renew`."""
         if self._facts is None:

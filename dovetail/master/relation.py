@@ -48,6 +48,11 @@ class ChangingRelation(MasterRelation, Protocol):
     hold from one to the next.
     """
 
+    @property
+    def queries(self) -> int:
+        """Statements that have read R in a database."""
+        ...
+
     def renew(self) -> Relation | None:
         """Begin a cycle: new facts if anything may have changed since the last one, else None."""
         ...

@@ -38,6 +38,8 @@ class Session:
         self._settings = (_UTF8, *settings)
         self._cure = cure
         self._connection: psycopg.Connection[Any] | None = None
+        self.queries = 0
+        """How often `value` was asked for."""
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -55,6 +57,7 @@ class Session:
 
     def value(self, query: sql.Composed) -> bytes | None:
         """Run a query that gives a single value of bytes, or NULL."""
+        self.queries += 1
         with self.connection() as connection, connection.cursor(binary=True) as cursor:
             row: tuple[bytes | None] | None = cursor.execute(query).fetchone()
             return None if row is None else row[0]

@@ -46,10 +46,14 @@ class Finding:
 
 
 def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
-    """Print what is found and, if nothing is wrong, what the pipeline does; 1 if it cannot run."""
+    """Print what is found and, if nothing is wrong, what the pipeline does; 1 if it cannot run.
+
+    Raises Unavailable if the database cannot be asked.
+    """
     try:
-        pipeline = load_pipeline(path)
-        findings = _all_findings(pipeline, database_url) if database_url else [_UNCHECKED]
+        pipeline, findings = examine(path, database_url)
+    except Unavailable:
+        raise
     except DovetailError as error:
         print(error, file=out)
         return 1
@@ -61,7 +65,13 @@ def check_command(path: Path, database_url: str | None, out: TextIO) -> int:
     return 0
 
 
-def _all_findings(pipeline: Pipeline, database_url: str) -> list[Finding]:
+def examine(path: Path, database_url: str | None) -> tuple[Pipeline, list[Finding]]:
+    """Load a pipeline's file and, where a database is named, look at its master tables."""
+    pipeline = load_pipeline(path)
+    return pipeline, all_findings(pipeline, database_url) if database_url else [_UNCHECKED]
+
+
+def all_findings(pipeline: Pipeline, database_url: str) -> list[Finding]:
     """Of every table, errors first."""
     links = (pipeline.link(number) for number in range(1, pipeline.links + 1))
     findings = [finding for link in links for finding in check_master(link, database_url)]

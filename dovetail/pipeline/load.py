@@ -18,7 +18,7 @@ from dovetail.errors import ConfigError
 from dovetail.join.kinds import JoinKind
 from dovetail.pipeline.document import KINDS, Document, NotYaml, misread, read_document
 from dovetail.pipeline.hints import closest
-from dovetail.pipeline.problem import Problem
+from dovetail.pipeline.problem import Fault, InvalidPipelineError, Problem
 from dovetail.pipeline.rules import broken_rules
 from dovetail.pipeline.schema_file import located, schema_problems
 from dovetail.pipeline.shape import DERIVED_DEFAULTS, Draft
@@ -44,14 +44,21 @@ OVERRIDES = {
 
 def load_pipeline(path: Path | str, environment: Mapping[str, str] = os.environ) -> Pipeline:
     """Return the pipeline of a file; a ConfigError lists every problem, one a line."""
+    return parse_pipeline(_read(path), path, environment)
+
+
+def parse_pipeline(
+    raw: bytes, path: Path | str, environment: Mapping[str, str] = os.environ
+) -> Pipeline:
+    """Return the pipeline of a document that stands, or might stand, in this file."""
     try:
-        document = read_document(_read(path))
+        document = read_document(raw)
     except NotYaml as error:
-        raise ConfigError(_Report(path).line(error.problem)) from error
+        raise _Report(path).error([error.problem]) from error
     reading = _Reading(document, environment, Path(path).parent)
     problems = reading.problems()
     if problems:
-        raise ConfigError(_Report(path, reading).lines(problems))
+        raise _Report(path, reading).error(problems)
     return Pipeline.model_validate(reading.data)
 
 
@@ -315,12 +322,20 @@ class _Report:
         self._path = path
         self._reading = reading
 
-    def lines(self, problems: list[Problem]) -> str:
-        lines = (self.line(problem) for problem in sorted(problems, key=self._order))
+    def error(self, problems: list[Problem]) -> InvalidPipelineError:
         # A column and its output name can be wrong in the same way: told once.
-        return "\n".join(dict.fromkeys(lines))
+        told: dict[str, Problem] = {}
+        for problem in sorted(problems, key=self._order):
+            told.setdefault(self._line_of(problem), problem)
+        return InvalidPipelineError("\n".join(told), tuple(map(self._fault, told.values())))
 
-    def line(self, problem: Problem) -> str:
+    def _fault(self, problem: Problem) -> Fault:
+        variable = self._variable(problem)
+        if variable:
+            return Fault(None, variable, problem.text)
+        return Fault(self._line(problem), ".".join(problem.path), problem.text)
+
+    def _line_of(self, problem: Problem) -> str:
         variable, line = self._variable(problem), self._line(problem)
         place = f"{self._path}:{line}" if line else f"{self._path}"
         told = f"{variable}: {problem.text}" if variable else f"{place}: {problem}"

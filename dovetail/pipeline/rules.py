@@ -230,25 +230,10 @@ MOST_SPARK_PARTITIONS = 128
 """Source partitions whose offsets a slot can write beside its counts (stream/slot_state.py)."""
 
 
-@_rule("engine", "order", "overload", "then", "source.partitions")
+@_rule("engine", "source.partitions")
 def _spark_does_what_it_can(draft: Draft) -> Iterator[Problem]:
     if draft.engine is not Engine.SPARK:
         return
-    if draft.order.kept:
-        yield Problem(
-            ("order",),
-            f"engine: spark keeps none; remove order: {draft.order}, or write engine: services",
-        )
-    if draft.overload is not None:
-        yield Problem(
-            ("overload",),
-            "engine: spark sheds nothing; write overload: backpressure, or engine: services",
-        )
-    if draft.then:
-        yield Problem(
-            ("then",),
-            "engine: spark joins one table; remove the others, or write engine: services",
-        )
     if draft.source.partitions > MOST_SPARK_PARTITIONS:
         yield Problem(
             ("source", "partitions"),

@@ -45,6 +45,8 @@ DERIVED_TOPICS = (
     "shed",
     "parked",
     "requests",
+    "still-unmatched",
+    "backfill",
 )
 LINK_TOPICS = ("mapped", "missed", "migrations", "progress")
 """Those that every table of a chain has for itself."""

@@ -41,3 +41,11 @@ def format_size(size: int) -> str:
         if size and size % 1024**power == 0:
             return f"{size // 1024**power}{unit}"
     return f"{size:,} bytes"
+
+
+def about_size(size: float) -> str:
+    """Return the size in the largest binary unit, rounded."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if round(size) >= 1024**power:
+            return f"{size / 1024**power:.2f} {unit}"
+    return f"{size:.0f} B"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +24,16 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 
 
+def reachable(host: str) -> str:
+    """The address by which others reach what is bound to this one, or to all of the machine's."""
+    if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - nothing is bound here
+        return host
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return socket.gethostname()
+
+
 class Look(NamedTuple):
     """How a service is at this moment."""
 
@@ -31,6 +42,11 @@ class Look(NamedTuple):
     alarm: str
     """What somebody should look at although it is ready; empty if nothing is."""
     figures: dict[str, float]
+    state: Heartbeat.State = Heartbeat.STATE_READY
+    """What it is when it is ready: perhaps paused."""
+    partitions: tuple[int, ...] = ()
+    revision: int = 0
+    command: int = 0
 
 
 class Heart:
@@ -70,7 +86,7 @@ class Heart:
         cpu = self._process.cpu_times()
         figures["resident_bytes"] = self._process.memory_info().rss
         figures["cpu_seconds"] = cpu.user + cpu.system
-        state = Heartbeat.STATE_STARTING if seen.not_ready else Heartbeat.STATE_READY
+        state = Heartbeat.STATE_STARTING if seen.not_ready else seen.state
         beat = Heartbeat(
             pipeline=self._pipeline,
             service=self._service,
@@ -78,9 +94,12 @@ class Heart:
             state=state,
             at_ms=time.time_ns() // 1_000_000,
             pid=os.getpid(),
-            url=f"http://{self._settings.host}:{self._settings.port}",
+            url=f"http://{reachable(self._settings.host)}:{self._settings.port}",
             figures=figures,
             reason=seen.not_ready or seen.alarm,
+            partitions=seen.partitions,
+            revision=seen.revision,
+            command=seen.command,
         )
         try:
             self._producer.produce(STATS_TOPIC, beat.SerializeToString())

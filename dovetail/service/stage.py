@@ -6,12 +6,17 @@
 /metrics  Prometheus
 
 and whatever the stage offers beside them: an annex.
+
+It keeps to what control orders (orders.py): it pauses and goes on, and takes a new revision of the
+pipeline by ending its loop as at any stop and running itself anew, in its own place. Whoever
+supervises it sees the same process.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -23,14 +28,17 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from dovetail.contracts.control_pb2 import Command, Heartbeat
 from dovetail.errors import ConfigError, DovetailError, MasterDataError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
+from dovetail.service.orders import Orders
+from dovetail.service.revision import Revision
 from dovetail.settings import Settings
-from dovetail.stream.loop import Loop
+from dovetail.stream.loop import Loop, Move
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 
@@ -59,6 +67,9 @@ class Annex(ABC):
     def stop(self) -> None:
         """End when all requests are answered."""
 
+    def guard(self, app: FastAPI, routes: APIRouter) -> None:
+        """Close its routes to those who may not use them."""
+
     def waiting_for(self) -> str:
         """Why it is not ready; empty when it is."""
         return ""
@@ -78,20 +89,28 @@ class Context:
 
 
 def run_stage(
-    kind: str, step: Callable[[Pipeline], Step], build: Callable[[Context], Handler]
+    kind: str,
+    step: Callable[[Pipeline], Step],
+    build: Callable[[Context], Handler],
+    concerns: Callable[[Pipeline], object] = lambda pipeline: pipeline,
 ) -> int:
-    """Run one stage as this process, from its settings to its last step."""
+    """Run one stage as this process, from its settings to its last step.
+
+    It runs itself anew for a revision that changes what of the pipeline `concerns` it.
+    """
     service = kind
     try:
         keep_freed_memory()
         settings = Settings.from_environment()
-        whole = load_pipeline(settings.pipeline)
-        topology = _seen_from(whole, settings.link)
-        pipeline = whole.link(settings.link)
-        service = topology.service(kind)
+        by_file = load_pipeline(settings.pipeline)
+        service = _seen_from(by_file, settings.link).service(kind)
         logs.configure(service=service, node=settings.node)
-        ensure_topics(settings, topology.topics())
-        metrics = Metrics()
+        ensure_topics(settings, Topology(by_file).topics())
+        orders = Orders(settings, by_file.name, service)
+        revision = Revision.ordered(settings.pipeline, by_file, orders.read())
+        topology = _seen_from(revision.pipeline, settings.link)
+        pipeline = revision.pipeline.link(settings.link)
+        metrics = Metrics(kind)
         context = Context(settings, pipeline, topology, metrics)
         handler = build(context)
         loop = Loop(
@@ -102,7 +121,7 @@ def run_stage(
             step(pipeline),
             metrics.committed,
         )
-        stage = StageService(service, context, loop, handler)
+        stage = StageService(service, context, loop, handler, orders, revision, concerns)
         # What is there now stays: the collector need not look at it again. And a step makes
         # thousands of short-lived objects at once, none of them in a cycle.
         gc.freeze()
@@ -110,7 +129,12 @@ def run_stage(
     except DovetailError as error:
         print(f"{service}: {error}", file=sys.stderr)
         return exit_code(error)
-    return stage.run()
+    code = stage.run()
+    if stage.anew and not code:
+        sys.stderr.flush()
+        # In the same process: to its supervisor nothing has happened.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
+    return code
 
 
 def _seen_from(pipeline: Pipeline, link: int) -> Topology:
@@ -136,6 +160,9 @@ class StageService:
         context: Context,
         loop: Loop,
         handler: Handler,
+        orders: Orders,
+        revision: Revision,
+        concerns: Callable[[Pipeline], object],
     ) -> None:
         settings = context.settings
         self._name = name
@@ -143,6 +170,15 @@ class StageService:
         self._handler = handler
         self._metrics = context.metrics
         self._annexes = context.annexes
+        self._orders = orders
+        self._revision = revision
+        self._concerns = concerns
+        self._draining = False
+        self._first = context.topology.stage(name).reads == context.topology.source
+        self.anew = False
+        """Whether the process is to run itself anew, for another revision."""
+        if orders.command is not None:
+            self._obey(orders.command)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="loop")
         self._heart = Heart(settings, context.pipeline.name, name, self._look)
@@ -162,10 +198,12 @@ class StageService:
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             self._thread.start()
             self._heart.start()
+            self._orders.follow(self._told)
             for annex in self._annexes:
                 annex.start(self._fail)
             yield
             log.info("draining")
+            self._orders.stop()
             for annex in self._annexes:
                 annex.stop()
             self._loop.stop()
@@ -188,8 +226,9 @@ class StageService:
             if reason:
                 response.status_code = 503
                 return {"state": "not ready", "reason": reason}
-            alarm = self._handler.alarm()
-            return {"state": "ready", "alarm": alarm} if alarm else {"state": "ready"}
+            state = Heartbeat.State.Name(self._state()).removeprefix("STATE_").lower()
+            alarm = self._alarm()
+            return {"state": state, "alarm": alarm} if alarm else {"state": state}
 
         @app.get("/metrics")
         def metrics() -> Response:
@@ -197,8 +236,43 @@ class StageService:
             return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
         for annex in self._annexes:
-            app.include_router(annex.routes())
+            routes = annex.routes()
+            app.include_router(routes)
+            annex.guard(app, routes)
         return app
+
+    def _told(self, command: Command) -> None:
+        """Obey a command that has come while it runs."""
+        log.info(
+            "command",
+            extra={
+                "number": command.number,
+                "action": Command.Action.Name(command.action),
+                "revision": command.revision,
+            },
+        )
+        self._obey(command)
+        revision = self._revision.after(command)
+        if self._concerns(revision.pipeline) != self._concerns(self._revision.pipeline):
+            log.info("running anew", extra={"revision": revision.number})
+            self.anew = True
+            self._server.should_exit = True
+        else:
+            self._revision = revision
+
+    def _obey(self, command: Command) -> None:
+        """Pause, or drain: then the first stage takes nothing more, and the others finish."""
+        if command.read_from:
+            self._loop.move = Move(command.read_from_number, dict(command.read_from))
+        self._draining = command.action == Command.ACTION_DRAIN
+        paused = command.action == Command.ACTION_PAUSE
+        self._loop.paused = paused or (self._draining and self._first)
+
+    def _state(self) -> Heartbeat.State:
+        if not (self._loop.paused or self._draining):
+            return Heartbeat.STATE_READY
+        over = self._loop.resting and (self._loop.paused or not self._loop.lag)
+        return Heartbeat.STATE_PAUSED if over else Heartbeat.STATE_DRAINING
 
     def _work(self) -> None:
         try:
@@ -216,10 +290,26 @@ class StageService:
         reasons = (self._loop.reason, *(annex.waiting_for() for annex in self._annexes))
         return next(filter(None, reasons), "")
 
+    def _alarm(self) -> str:
+        return self._handler.alarm() or self._revision.refused
+
     def _figures(self) -> dict[str, float]:
-        alarm = float(bool(self._handler.alarm()))
-        return {"lag": self._loop.lag, "alarm": alarm, **self._handler.figures()}
+        return {
+            "ready": float(not self._reason()),
+            "alarm": float(bool(self._alarm())),
+            "lag": self._loop.lag,
+            **self._handler.figures(),
+        }
 
     def _look(self) -> Look:
         counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
-        return Look(self._reason(), self._handler.alarm(), {**counts, **self._figures()})
+        command = self._orders.command
+        return Look(
+            self._reason(),
+            self._alarm(),
+            {**counts, **self._figures(), **self._metrics.latency.told()},
+            self._state(),
+            tuple(self._loop.partitions),
+            self._revision.number,
+            command.number if command else 0,
+        )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer
-    from dovetail.topology import Topology
+    from dovetail.topology import Topic, Topology
 
 _VIAS = Column.of([b"disk", b"cache"])
 NO_MASTER_ROW = b"no-master-row"
@@ -47,6 +47,20 @@ class Sourced(Protocol):
     def timestamps(self) -> Ints: ...
 
 
+class HandsOn(Protocol):
+    """Where a link's outputs go that are not the last one's; `Onward` by the next one's topic."""
+
+    def send(
+        self,
+        producer: Producer,
+        slot: int,
+        events: Column,
+        partitions: SmallInts,
+        offsets: Ints,
+        timestamps: Ints,
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourcedEvents:
     events: Column
@@ -59,12 +73,19 @@ class Answers:
     """Sends the join's results for one link of a pipeline, from one of its phases."""
 
     def __init__(
-        self, pipeline: Pipeline, topology: Topology, via: bytes, latency: Latency
+        self,
+        pipeline: Pipeline,
+        topology: Topology,
+        via: bytes,
+        latency: Latency,
+        onward: HandsOn | None = None,
+        unmatched: Topic | None = None,
     ) -> None:
-        """`pipeline` is the link's, `topology` seen from it."""
+        """`pipeline` is the link's, `topology` seen from it; `unmatched` may be another's topic."""
         self._kind = pipeline.join
         self._topology = topology
         self._via = via
+        self._unmatched = unmatched or topology.unmatched
         self._latency = latency
         names = [
             json.dumps(name, ensure_ascii=False).encode()
@@ -73,7 +94,9 @@ class Answers:
         self._no_row = null_row(names)
         reason = NO_MASTER_ROW if pipeline.join is not JoinKind.ANTI else HAS_MASTER_ROW
         self._why = ((REASON, reason), *self._which(pipeline.master.table))
-        self._onward = None if topology.next is None else Onward(topology.next)
+        if onward is None and topology.next is not None:
+            onward = Onward(topology.next)
+        self._onward = onward
         self.matches = MatchRate(pipeline.master.table)
 
     def send(
@@ -111,7 +134,7 @@ class Answers:
             events = batch.events.take(joined.unmatched)
             of_event = identity.take(joined.unmatched)
             producer.send_many(
-                self._topology.unmatched.name,
+                self._unmatched.name,
                 0,
                 events.data,
                 events.bounds,

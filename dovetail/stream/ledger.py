@@ -23,8 +23,13 @@ DEAD = "dead"
 SHED = "shed"
 """Shed events are counted by strategy: `shed.topw`."""
 
+LATE = "late"
+"""Events that backfill completed; it counts what it took `of` shed, unmatched and parked ones."""
+
 PROGRESS = "progress"
 """Not a count: the number of the progress that belongs to the offset; 0 if none does."""
+MOVED = "moved"
+"""Not a count either: the number of the order by which the offset was moved back last."""
 OUTPUTS = "outputs"
 HITS = "hits"
 """Not outcomes: output messages, of which an event may have many or none, and events
@@ -47,6 +52,11 @@ def shed_events(counts: Counter[str]) -> int:
     return sum(count for name, count in counts.items() if name.startswith(f"{SHED}."))
 
 
+def of(outcome: str) -> str:
+    """Events that had this outcome and have another one now, by backfill."""
+    return f"of.{outcome}"
+
+
 class Ledger:
     """The counts of the partitions that a stage holds, and those of the step under way."""
 
@@ -54,11 +64,13 @@ class Ledger:
         self._committed: dict[int, Counter[str]] = {}
         self._step: dict[int, Counter[str]] = {}
         self._progress: dict[int, int] = {}
+        self._moved: dict[int, int] = {}
 
     def open(self, partition: int, text: str) -> None:
         """Take over a partition with what its last owner wrote."""
         counts = parse(text)
         self._progress[partition] = counts.pop(PROGRESS, 0)
+        self._moved[partition] = counts.pop(MOVED, 0)
         self._committed[partition] = counts
 
     def close(self, partition: int) -> None:
@@ -66,6 +78,7 @@ class Ledger:
         self._committed.pop(partition, None)
         self._step.pop(partition, None)
         self._progress.pop(partition, None)
+        self._moved.pop(partition, None)
 
     def progress(self, partition: int) -> int:
         """The number of the partition's progress, 0 if it has none."""
@@ -73,6 +86,13 @@ class Ledger:
 
     def set_progress(self, partition: int, number: int) -> None:
         self._progress[partition] = number
+
+    def moved(self, partition: int) -> int:
+        """The number of the order by which its offset was moved last, 0 if it never was."""
+        return self._moved.get(partition, 0)
+
+    def set_moved(self, partition: int, number: int) -> None:
+        self._moved[partition] = number
 
     def add(self, partition: int, outcome: str, events: int) -> None:
         if events:
@@ -88,6 +108,8 @@ class Ledger:
         counts = self._committed.get(partition, Counter()) + self._step.get(partition, Counter())
         if number := self.progress(partition):
             counts[PROGRESS] = number
+        if number := self.moved(partition):
+            counts[MOVED] = number
         return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
     def commit(self) -> Counter[str]:

@@ -39,6 +39,10 @@ _WEIGHT = 1 / 8
 """Of what was seen last, in the mean."""
 
 
+class CrowdedError(Unavailable):
+    """Answers do not find room in the line: all has to be read again, and fewer are let in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     answers: Answers
@@ -70,13 +74,14 @@ class _Part:
 
 
 class Line:
-    def __init__(self, within: int, room: int) -> None:
+    def __init__(self, within: int, room: int, caution: int = 1) -> None:
+        """`caution` is for one whose forerunner was too crowded: so much fewer are let in."""
         self._within = within
         self._room = room
         self._parts: list[_Part] = []
         self._mean = _GUESS
-        self._caution = 1
-        self._stretch = 0
+        self._caution = caution
+        self._stretch = int(room / _GUESS) if caution > 1 else 0
         """Events that waited when the room did not do: for so many the caution lasts."""
         self._sent = 0
 
@@ -112,7 +117,7 @@ class Line:
         """Let go of the answers whose turn it is; None if there are none.
 
         `waiting` are the numbers of all events whose answer has not been sent, in order. Raises
-        Unavailable if the others do not find room: then all has to be read again.
+        CrowdedError if the others do not find room: then all has to be read again.
         """
         if not self._parts:
             return None
@@ -146,7 +151,7 @@ class Line:
         if held > self._room and not all(part.cached for part in self._parts):
             self._caution *= 2
             self._stretch, self._sent = waiting, 0
-            raise Unavailable(
+            raise CrowdedError(
                 f"answers that wait for their turn take {held} bytes, and {self._room} are theirs:"
                 " fewer events are let in at a time; more memory would let in more"
             )

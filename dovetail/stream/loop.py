@@ -14,6 +14,11 @@ no room. What it holds is never more than what can be read again: it is dropped 
 and when partitions move to another node. One that takes little at a time, for want of memory, takes
 several times in a step.
 
+While it is paused nothing more is consumed; what a handler holds is answered, the partitions stay
+this process's, and nobody notices but who waits for outputs. Paused, it can be told to read on from
+earlier offsets: they are committed with the ledger as it is, so that what comes again is counted
+again.
+
 A step that fails is aborted and read again. What failed decides how:
 
     abortable             the same producer goes on
@@ -122,6 +127,14 @@ class Handler(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """An order to read on from other offsets, by partition; each number is obeyed once."""
+
+    number: int
+    offsets: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """How much a step takes at most, and how far apart steps start at least."""
 
@@ -170,6 +183,17 @@ class Loop:
         """Records behind the end of the partitions held, as of the last fetch."""
         self.reason = "starting"
         """Why it is not ready; empty when it is."""
+        self.paused = False
+        """Whether nothing more is to be consumed; set from any thread."""
+        self.move: Move | None = None
+        """Where to read on once it is paused; set from any thread."""
+        self.resting = False
+        """Whether nothing came in its last turn, and nothing is left to do."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that it reads."""
+        return sorted(self._opened)
 
     @property
     def ready(self) -> bool:
@@ -230,6 +254,11 @@ class Loop:
             self._handler.between_steps()
             if len(records) or self._handler.busy:
                 self._step(records)
+                self.resting = False
+            elif self.paused and self._move_back():
+                return
+            else:
+                self.resting = bool(self._opened)
             self._failures = 0
             self.lag = sum(self._consumer.lag().values())
             self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
@@ -256,7 +285,7 @@ class Loop:
         elif self._full_since is None:
             self._full_since = now
         lasting = self._full_since is not None and now - self._full_since > _LASTING_S
-        self._pause_or_resume(pause=lasting)
+        self._pause_or_resume(pause=lasting or self.paused)
         if self._full_since is None or lasting:
             return self._consume(timeout_s)
         if timeout_s:
@@ -276,20 +305,23 @@ class Loop:
         # Step 4
         offsets = self._handler.offsets(self._consumer.positions(), touched)
         if offsets:
-            self._producer.send_offsets(
-                self._stage.reads.name,
-                {
-                    partition: (offset, self._ledger.text(partition))
-                    for partition, offset in offsets.items()
-                },
-                self._consumer.group_metadata(),
-                _TIMEOUT_S,
-            )
+            self._send_offsets(offsets)
         # Step 5
         self._producer.commit(_TIMEOUT_S)
         counts = self._ledger.commit()
         self.counts.update(counts)
         self._committed(counts, time.monotonic() - started)
+
+    def _send_offsets(self, offsets: dict[int, int]) -> None:
+        self._producer.send_offsets(
+            self._stage.reads.name,
+            {
+                partition: (offset, self._ledger.text(partition))
+                for partition, offset in offsets.items()
+            },
+            self._consumer.group_metadata(),
+            _TIMEOUT_S,
+        )
 
     def _work(self, records: Records) -> set[int]:
         """Let the handler work on these records, and on more while it is hungry and time is left.
@@ -306,11 +338,35 @@ class Loop:
             taken_for = time.monotonic() - self._step_started
             if not self._handler.hungry or taken_for > self._size.pause(self._taken):
                 return touched
+            if self.paused:
+                return touched
             records = self._consume(_MORE_S)
             if self._moved:
                 raise Unavailable("partitions moved in the middle of a step")
             if not len(records):
                 return touched
+
+    def _move_back(self) -> bool:
+        """Commit the offsets that are ordered, beside the ledger as it is, and read from there."""
+        move = self.move
+        if move is None:
+            return False
+        due = {
+            partition: offset
+            for partition, offset in move.offsets.items()
+            if partition in self._opened and self._ledger.moved(partition) < move.number
+        }
+        if not due:
+            return False
+        for partition in due:
+            self._ledger.set_moved(partition, move.number)
+        self._in_step = True
+        self._producer.begin()
+        self._send_offsets(due)
+        self._producer.commit(_TIMEOUT_S)
+        log.info("reading on from elsewhere", extra={"offsets": due, "number": move.number})
+        self._read_from_committed()
+        return True
 
     def _recover(self, error: Unavailable) -> None:
         """Undo the step under way, so that its records are read again."""
@@ -382,6 +438,10 @@ class Loop:
     def _assign(self, partitions: list[int]) -> None:
         log.info("partitions assigned", extra={"partitions": partitions})
         self._moved = True
+        if self.paused and partitions:
+            # At once: what is fetched of them before the next turn would be worked on.
+            self._consumer.pause(partitions)
+            self._paused.update(partitions)
         self._handler.assign(partitions)
 
     def _revoke(self, partitions: list[int]) -> None:

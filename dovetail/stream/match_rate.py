@@ -39,6 +39,10 @@ class MatchRate:
             self.usual += (share - self.usual) * _weight(events, min(self._seen, USUALLY))
         self._judge()
 
+    def figures(self) -> dict[str, float]:
+        """Both shares; none before there is an event."""
+        return {"match_rate": self.lately, "match_rate_usual": self.usual} if self._seen else {}
+
     def _judge(self) -> None:
         if self._seen < LATELY or self.usual < _WORTH_WATCHING:
             return

@@ -137,13 +137,23 @@ class MigrationReader:
     def waiting_for(self) -> str:
         if not self._loading:
             return ""
-        read = sum(load.read for load in self._loading.values())
-        about = sum(max(load.about, load.read) for load in self._loading.values())
+        read, about = self._progress()
         slots = ", ".join(map(str, sorted(self._loading)))
         return f"loading the cache: {read:,} of about {about:,} migrations of slots {slots}"
 
+    @property
+    def loaded(self) -> float:
+        """How much of what is being loaded has arrived; 1 if nothing is."""
+        read, about = self._progress()
+        return read / about if about else float(not self._loading)
+
     def close(self) -> None:
         self._consumer.close()
+
+    def _progress(self) -> tuple[int, int]:
+        """Migrations read of the slots that are loading, and about how many they have."""
+        loads = list(self._loading.values())
+        return sum(load.read for load in loads), sum(max(load.about, load.read) for load in loads)
 
     def _estimate(self, slots: list[int]) -> None:
         """Ask how many migrations these slots have; those that compaction has removed count too."""

@@ -36,7 +36,7 @@ class Onward:
         self._topology = topology
         self._link = topology.pipeline.link(topology.number)
         self._mapper = Mapper(self._link.slots, int_key=self._link.key_type is KeyType.INT)
-        self._decoder = JsonDecoder(_schema(self._link), with_details=False)
+        self._decoder = JsonDecoder(key_schema(self._link), with_details=False)
 
     def send(
         self,
@@ -48,26 +48,34 @@ class Onward:
         timestamps: Ints,
     ) -> None:
         """Send events on; those without a key by the slot that they come from."""
+        keyed, keyless = self.rekeyed(events, partitions, offsets, timestamps)
+        for to, places in groups(self._mapper.slots(keyed.keys)):
+            self._produce(producer, to, keyed.take(places))
+        if len(keyless):
+            self._produce(producer, slot, keyless)
+
+    def rekeyed(
+        self, events: Column, partitions: SmallInts, offsets: Ints, timestamps: Ints
+    ) -> tuple[EventBatch, EventBatch]:
+        """The events by their keys for this link: those that have one, those that have none."""
         decoded = self._decoder.decode(events.data, events.bounds, np.zeros(len(events), np.bool_))
         keyless = ~decoded.valid & np.isin(decoded.reasons, _KEYLESS)
         self._require_keys(events, decoded, decoded.valid | keyless)
 
-        def batch(rows: Ints, *, keyless: bool = False) -> EventBatch:
+        def batch(rows: Ints, *, keyless: bool) -> EventBatch:
             return EventBatch(
                 decoded.join_keys(rows),
-                events.take(rows),
+                events if len(rows) == len(events) else events.take(rows),
                 partitions[rows],
                 offsets[rows],
                 timestamps[rows],
                 keyless=keyless,
             )
 
-        rows = np.flatnonzero(decoded.valid)
-        slots = self._mapper.slots(decoded.join_keys(rows))
-        for to, places in groups(slots):
-            self._produce(producer, to, batch(rows[places]))
-        if len(without := np.flatnonzero(keyless)):
-            self._produce(producer, slot, batch(without, keyless=True))
+        return (
+            batch(np.flatnonzero(decoded.valid), keyless=False),
+            batch(np.flatnonzero(keyless), keyless=True),
+        )
 
     def _produce(self, producer: Producer, slot: int, batch: EventBatch) -> None:
         for piece in batch.pieces(PIECE_BYTES):
@@ -87,7 +95,7 @@ class Onward:
             )
 
 
-def _schema(link: Pipeline) -> EventSchema:
+def key_schema(link: Pipeline) -> EventSchema:
     """Only the key's type counts; anything else may stand there or not."""
     fields = {
         path: Field(FieldType.named(field.type) if path in link.key else FieldType.JSON, True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ORIGIN = b"origin"
 """`topic/partition/offset` of the source record: the event's identity."""
 VIA = b"via"
-"""`cache` or `disk`."""
+"""`cache`, `disk`, or `late`: completed by backfill."""
 REASON = b"reason"
 """Why an event is where it is: a dead letter's defect, or why it has no output."""
 DETAIL = b"detail"

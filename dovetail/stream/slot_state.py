@@ -4,7 +4,8 @@
 
 The ledger's counts (ledger.py), and for each source partition the offset below which every event
 of the slot is answered. It is committed in the transaction that carries the answers, for the slot's
-partition of `mapped`: the topic whose place the shuffle takes.
+partition of `mapped`: the topic whose place the shuffle takes. What became of the slot's events at
+a chain's further tables stands beside the offsets of those links' `mapped`, as texts of their own.
 
 So output, counts and positions become visible together or never, and who begins again has only to
 leave out what is below the slot's positions, whatever batches it is given.
@@ -31,16 +32,18 @@ class SlotState:
     counts: Counter[str] = field(default_factory=Counter)
     positions: dict[int, int] = field(default_factory=dict)
     """By source partition; what is not there begins with the partition."""
+    further: tuple[Counter[str], ...] = ()
+    """The counts of a chain's other tables, in their order."""
 
     @classmethod
-    def parse(cls, text: str) -> SlotState:
+    def parse(cls, text: str, *further: str) -> SlotState:
         counts = ledger.parse(text)
         positions = {
             int(name.removeprefix(_AT)): counts.pop(name)
             for name in list(counts)
             if name.startswith(_AT)
         }
-        return cls(counts, positions)
+        return cls(counts, positions, tuple(map(ledger.parse, further)))
 
     @property
     def text(self) -> str:
@@ -49,6 +52,13 @@ class SlotState:
             **{f"{_AT}{number}": at for number, at in sorted(self.positions.items())},
         }
         return ",".join(f"{name}={count}" for name, count in items.items())
+
+    def of_link(self, number: int) -> SlotState:
+        """What is written for one table of a chain: for the first of them, all but the others."""
+        if number == 1:
+            return SlotState(self.counts, self.positions)
+        at = number - 2
+        return SlotState(self.further[at] if at < len(self.further) else Counter())
 
     def position(self, partition: int) -> int:
         return self.positions.get(partition, 0)
@@ -63,22 +73,31 @@ def beginnings(states: Iterable[SlotState], partitions: int) -> dict[int, int]:
     }
 
 
-def as_stages(states: Iterable[SlotState], partitions: int) -> dict[str, dict[int, Committed]]:
+def as_stages(
+    states: Iterable[SlotState], topology: services.Topology
+) -> dict[str, dict[int, Committed]]:
     """What all slots have committed, as the stages would have whose place the application takes.
 
     It passes nothing on by a topic: what one stage gives out the next has taken in.
     """
     slots = list(states)
-    counts: Counter[str] = sum((slot.counts for slot in slots), Counter())
-    dead = {name: n for name, n in counts.items() if name.startswith(f"{ledger.DEAD}.")}
-    answered = {name: n for name, n in counts.items() if name not in dead}
-    clean = counts[ledger.IN] - sum(dead.values())
+    first, *others = (
+        sum((slot.of_link(link.number).counts for slot in slots), Counter())
+        for link in topology.links
+    )
+    dead, shed = _named(first, ledger.DEAD), _named(first, ledger.SHED)
+    clean = first[ledger.IN] - dead.total()
+    mapped = clean - shed.total()
     ledgers = {
-        services.INGEST: {ledger.IN: counts[ledger.IN], ledger.CLEAN: clean, **dead},
-        services.MAPPER: {ledger.IN: clean, ledger.MAPPED: clean},
-        services.CACHE_PHASE: {ledger.IN: clean, ledger.MISSED: clean},
-        services.DISK_PHASE: {**answered, ledger.IN: clean},
+        services.INGEST: {ledger.IN: first[ledger.IN], ledger.CLEAN: clean, **dead},
+        services.MAPPER: {ledger.IN: clean, ledger.MAPPED: mapped, **shed},
     }
+    answered = Counter({name: n for name, n in first.items() if name not in {*dead, *shed}})
+    answered[ledger.IN] = mapped
+    for link, counts in zip(topology.links, (answered, *others), strict=True):
+        cache, disk = (stage.service for stage in link.phases)
+        ledgers[cache] = {ledger.IN: counts[ledger.IN], ledger.MISSED: counts[ledger.IN]}
+        ledgers[disk] = dict(counts)
     committed = {
         service: {0: Committed(0, SlotState(Counter(counted)).text)}
         for service, counted in ledgers.items()
@@ -86,6 +105,11 @@ def as_stages(states: Iterable[SlotState], partitions: int) -> dict[str, dict[in
     text = committed[services.INGEST][0].text
     committed[services.INGEST] = {
         number: Committed(at, "" if number else text)
-        for number, at in beginnings(slots, partitions).items()
+        for number, at in beginnings(slots, topology.source.partitions).items()
     }
     return committed
+
+
+def _named(counts: Counter[str], kind: str) -> Counter[str]:
+    """Those that are told by reason."""
+    return Counter({name: n for name, n in counts.items() if name.startswith(f"{kind}.")})

@@ -6,19 +6,21 @@ assert disorder(came, left) <= 50       # within 50 events
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
+from dovetail.pipeline.spec import Engine
 from dovetail.stream.batch import EventBatch
-from dovetail.verify import read_all
+from dovetail.stream.whole import place_of
+from dovetail.verify import Judge, read_all
 from dovetail.verify.reading import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from dovetail.settings import Settings
+    from dovetail.stream.whole import Identity
     from dovetail.topology import Topology
-    from dovetail.verify.reading import Identity
 
 
 def disorder(came: Iterable[Hashable], left: Sequence[Hashable]) -> int:
@@ -62,7 +64,12 @@ def left_by_slot(settings: Settings, topology: Topology) -> dict[int, list[Ident
 def came_by_slot(
     settings: Settings, topology: Topology
 ) -> dict[int, list[tuple[Hashable, Identity]]]:
-    """For each slot its events, with their join keys, as the mapper put them; unless purged."""
+    """For each slot its events, with their join keys, as the mapper put them; unless purged.
+
+    Spark puts them nowhere.
+    """
+    if topology.pipeline.engine is Engine.SPARK:
+        return _as_they_may_have_come(settings, topology)
     came: dict[int, list[tuple[Hashable, Identity]]] = defaultdict(list)
     for message in read_all(settings, topology.mapped):
         slot = message.partition()
@@ -71,4 +78,30 @@ def came_by_slot(
         keys = zip(batch.keys.values.tolist(), batch.keys.texts, strict=True)
         events = zip(batch.partitions.tolist(), batch.offsets.tolist(), strict=True)
         came[slot] += zip(keys, events, strict=True)
+    return came
+
+
+def _as_they_may_have_come(
+    settings: Settings, topology: Topology
+) -> dict[int, list[tuple[Hashable, Identity]]]:
+    """For each slot its events that have outputs, in an order that the outputs are closest to.
+
+    A slot takes the events of each source partition in order, and those of different ones in any.
+    So a partition's events have the places of its outputs, from the first to the last; where only
+    the order of a key is kept, its events have those of their own outputs.
+    """
+    judge = Judge(topology.pipeline)
+    key_of: dict[Identity, Hashable] = {
+        place_of(message): judge.key_of(message.value())
+        for message in read_all(settings, topology.source)
+    }
+    by_key = topology.pipeline.order.by_key
+    came = {}
+    for slot, left in left_by_slot(settings, topology).items():
+        ranks = {event: (event[0], key_of[event] if by_key else None) for event in left}
+        turns: dict[Hashable, deque[Identity]] = defaultdict(deque)
+        for event in sorted(ranks):
+            turns[ranks[event]].append(event)
+        in_turn = [turns[ranks[event]].popleft() for event in dict.fromkeys(left)]
+        came[slot] = [(key_of[event], event) for event in in_turn]
     return came

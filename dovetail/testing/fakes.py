@@ -63,6 +63,10 @@ class InMemoryMaster:
         self._changed = True
 
     @property
+    def queries(self) -> int:
+        return len(self.requests)
+
+    @property
     def facts(self) -> Relation:
         return self._relation.facts
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 import urllib.error
@@ -30,9 +29,11 @@ from deploy.local.services import Services
 from dovetail.audit import Audit, Auditor
 from dovetail.errors import StackError, Unavailable
 from dovetail.pipeline.load import load_pipeline
+from dovetail.pipeline.spec import Engine
+from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import Topology
+from dovetail.topology import CONTROL, ENRICH, Topology
 from dovetail.verify import Verdict, headers_of, read_all, verify
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from deploy.local.services import Service
     from dovetail.topology import Topic
 
-_STUCK_S = 60.0
-"""Without any movement for so long, waiting is given up."""
+_STUCK_S = {Engine.SERVICES: 60.0, Engine.SPARK: 300.0}
+"""Without any movement for so long, waiting is given up: it may have to start anew meanwhile."""
 _LOOK_EVERY_S = 0.2
 
 
@@ -151,9 +152,9 @@ class RunningPipeline:
             now = time.monotonic()
             if (seen.stages, seen.waiting) != before:
                 moved, before = now, (seen.stages, seen.waiting)
-            elif now - moved > _STUCK_S:
+            elif now - moved > _STUCK_S[self.spec.engine]:
                 raise StackError(
-                    f"waiting until {what}, but nothing has moved for {_STUCK_S:.0f} s: "
+                    f"waiting until {what}, but nothing has moved for {now - moved:.0f} s: "
                     f"{self.why_stuck(seen)}"
                 )
             self.pause(_LOOK_EVERY_S)
@@ -225,6 +226,16 @@ class RunningPipeline:
         """The services that are watched, in the order in which the data flows."""
         return [service.name for service in self._services.all]
 
+    def process_of(self, name: str) -> str:
+        """Which process does the work of a service: its own, or Spark's application."""
+        by_spark = self.spec.engine is Engine.SPARK and name != CONTROL
+        return ENRICH if by_spark else name
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether nodes are processes, that come and go; Spark's are its tasks."""
+        return self.spec.engine is Engine.SERVICES
+
     def starts(self, name: str) -> int:
         """How often the supervisor has started a service again."""
         return self.service(name).restarts
@@ -232,9 +243,7 @@ class RunningPipeline:
     def figures(self, name: str) -> dict[str, float]:
         """The figures of this moment that a service shows in its /metrics."""
         with urllib.request.urlopen(f"{self.service(name).url}/metrics", timeout=5) as answer:  # noqa: S310 - our own
-            text = answer.read().decode()
-        shown = re.findall(r'^dovetail_figure{name="([^"]+)"} (\S+)$', text, re.MULTILINE)
-        return {figure: float(value) for figure, value in shown}
+            return figures_of(answer.read().decode())
 
     def not_ready_because(self, name: str) -> str:
         """Ask a service's /ready for its reason; empty if it is ready."""
@@ -256,7 +265,8 @@ class RunningPipeline:
     def why_stuck(self, seen: Audit) -> str:
         """Name the stage that has events in front of it, and let its logs speak."""
         stage = max(seen.backlogs, key=lambda service: seen.backlogs[service])
-        accused = [service for service in self._services.all if service.name.startswith(stage)]
+        guilty = self.process_of(stage)
+        accused = [service for service in self._services.all if service.name.startswith(guilty)]
         logs = "\n".join(
             f"{service.name} ({self.not_ready_because(service.name) or 'ready'}), the end of "
             f"{service.process.log}:\n{last_lines(service.process.log)}"

@@ -128,7 +128,7 @@ class ThreadedPipeline:
 
     def _start(self, stage: Stage, node: int) -> None:
         service = _SERVICES[stage.kind]
-        metrics = Metrics()
+        metrics = Metrics(stage.kind)
         settings = replace(self.settings, node=node, link=stage.link)
         spec, topology = self.spec.link(stage.link), self.topology.links[stage.link - 1]
         handler = service.build(Context(settings, spec, topology, metrics))

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
+    from dovetail.stream.whole import Identity
     from dovetail.topology import Topic, Topology
-    from dovetail.verify.reading import Ends, Identity
+    from dovetail.verify.reading import Ends
 
 _SHOWN = 5
 
@@ -35,7 +36,7 @@ class Verdict:
     """Outputs that the pipeline gave."""
     unmatched: int = 0
     shed: int = 0
-    """Good events that have no output and are on the shed topic instead."""
+    """Good events that have no output and are on the shed topic instead, to be completed."""
     parked: int = 0
     """And those that are on the parked topic."""
     dead_letters: int = 0
@@ -96,6 +97,10 @@ class _Comparison:
             self._report("reading the outputs")
             verdict.outputs = self._load_outputs(topology.enriched, "oracle_enriched")
             verdict.unmatched = self._load_outputs(topology.unmatched, "oracle_unmatched")
+            if self._reader.has_backfill:
+                verdict.unmatched += self._load_outputs(
+                    topology.still_unmatched, "oracle_unmatched"
+                )
             verdict.shed = self._load_outputs(topology.shed, "oracle_shed")
             verdict.parked = self._load_outputs(topology.parked, "oracle_parked")
             self._report("asking SQL")

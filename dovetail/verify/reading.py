@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
 from dovetail.errors import Unavailable
+from dovetail.stream.late import LateReader
 from dovetail.stream.topics import admin_of, ends
+from dovetail.stream.whole import Identity, place_of, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
     from dovetail.settings import Settings
     from dovetail.topology import Topic, Topology
 
-Identity = tuple[int, int]
-"""An event's partition and offset in the source topic."""
-
 Ends = dict[str, list[int]]
 """For each topic the offset at which each of its partitions ended."""
-
-_AT_ONCE = 10_000
 
 
 def ends_of(settings: Settings, topology: Topology) -> Ends:
@@ -36,12 +30,20 @@ def ends_of(settings: Settings, topology: Topology) -> Ends:
 
 
 class Reader:
-    """Reads a pipeline's topics, from where the comparison begins."""
+    """Reads a pipeline's topics, from where the comparison begins.
+
+    Of what was set aside, backfill has answered what lies before its positions.
+    """
 
     def __init__(self, settings: Settings, topology: Topology, begin: Ends) -> None:
         self._settings = settings
         self._source = topology.source
         self._begin = begin
+        self._answered = _answered(settings, topology)
+
+    @property
+    def has_backfill(self) -> bool:
+        return bool(self._answered)
 
     def source(self) -> Iterator[tuple[Identity, bytes | None]]:
         for message in self._read(self._source):
@@ -56,46 +58,25 @@ class Reader:
                 yield identity, message.value()
 
     def _read(self, topic: Topic) -> Iterator[Message]:
-        return read_all(self._settings, topic, self._begin.get(topic.name))
+        begin = self._begin.get(topic.name)
+        if topic.name in self._answered:
+            at = self._answered[topic.name]
+            begin = [max(at, *begin)] if begin else [at]
+        return read_all(self._settings, topic, begin)
 
 
-def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -> Iterator[Message]:
-    """Every committed message of a topic, from its beginning or these offsets to its end now."""
-    starts = begin or [OFFSET_BEGINNING] * topic.partitions
-    consumer = Consumer(
-        settings.client(
-            {
-                "group.id": f"verify.{uuid.uuid4()}",  # required, and never committed to
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-            }
+def _answered(settings: Settings, topology: Topology) -> dict[str, int]:
+    """How far backfill has come in each of its inputs; nothing if it has never run."""
+    late = LateReader(settings, topology).read()
+    if not late.slots:
+        return {}
+    found = late.positions(topology)
+    if any(len(places) > 1 for places in found.values()):
+        raise Unavailable(
+            f"backfill of {topology.pipeline.name} was interrupted: its events are completed in "
+            f"part: run `dovetail spark backfill` to its end, then compare"
         )
-    )
-    try:
-        consumer.assign(
-            [TopicPartition(topic.name, number, start) for number, start in enumerate(starts)]
-        )
-        reading = set(range(topic.partitions))
-        while reading:
-            for message in consumer.consume(_AT_ONCE, 0.1):
-                error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                    reading.discard(place_of(message)[0])
-                else:
-                    raise Unavailable(f"{topic.name} cannot be read: {error.str()}")
-    finally:
-        consumer.close()
-
-
-def place_of(message: Message) -> Identity:
-    partition, offset = message.partition(), message.offset()
-    assert partition is not None  # a consumed message has both
-    assert offset is not None
-    return partition, offset
+    return {topic: max(places) for topic, places in found.items()}
 
 
 def origin_of(message: Message, source: Topic) -> Identity | None:

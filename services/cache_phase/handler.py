@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
-from dovetail.join.columns import Column
+from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, entries_at
+from dovetail.join.keys import SEPARATOR
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
+from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
 from dovetail.stream.batch import EventBatch, batches_of
+from dovetail.stream.key_names import keys_named
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
 from services.cache_phase.settings import piece_bytes
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dovetail.join.caching import Hits
-    from dovetail.join.columns import Ints
+    from dovetail.join.columns import Flags, Ints
+    from dovetail.join.inspection import By, CachedKey
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
@@ -57,6 +61,9 @@ class Migrations(Protocol):
 
     def waiting_for(self) -> str: ...
 
+    @property
+    def loaded(self) -> float: ...
+
     def close(self) -> None: ...
 
 
@@ -75,7 +82,11 @@ class CacheHandler(Handler):
         budget: int,
         latency: Latency,
         clock: Callable[[], float] = time.time,
+        questions: Questions | None = None,
     ) -> None:
+        """`questions` about the cache are answered between steps."""
+        self._questions = questions or Questions()
+        self._event_bytes = 0.0
         self._pipeline = pipeline
         self._topology = topology
         self._migrations = migrations
@@ -105,6 +116,7 @@ class CacheHandler(Handler):
             read_at = np.clip(change.read_at_ms // 1000 - _EPOCH_S, 0, NOTHING - 1)
             self._cache.take(change.entries, change.events, change.cycle, read_at)
         self._expire()
+        self._questions.answer()
 
     def _expire(self) -> None:
         now = self._clock()
@@ -141,9 +153,10 @@ class CacheHandler(Handler):
         hits = self._cache.probe(batch.keys)
         ledger.add(slot, outcome.IN, len(batch))
         if len(batch):
-            self._cache.see(float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch))
+            self._event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
+            self._cache.see(self._event_bytes)
         if self._pipeline.order.kept:
-            self._pass_on(slot, _with_entries(batch, hits), producer, ledger)
+            self._pass_on(slot, with_entries(batch, hits), producer, ledger)
             return
         answered, missed = hits.positions, hits.misses
         ledger.add(slot, outcome.HITS, len(answered))
@@ -177,19 +190,67 @@ class CacheHandler(Handler):
             "cache_used_bytes": cache.used,
             "cache_keys": len(cache),
             "cache_hits": cache.hits,
+            "cache_misses": cache.misses,
+            "cache_taken": cache.taken,
             "cache_evicted": cache.evicted,
             "cache_refused": cache.refused,
             "cache_tombstones": self._tombstones,
+            "cache_loaded": self._migrations.loaded,
+            **self._answers.matches.figures(),
+            **{f"component_bytes.{name}": size for name, size in cache.components.items()},
         }
         if cache.oldest != NOTHING:
             figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - _EPOCH_S)
         return figures
 
+    def contents(self, by: By, most: int, slot: int | None) -> dict[str, Any]:
+        """The keys that have most of something, each with why it is here."""
+
+        def of_slot(values: Ints) -> Flags:
+            found: Flags = self._mapper.slots(JoinKeys.of_ints(values)) == slot
+            return found
+
+        keys = self._cache.most_of(by, most, None if slot is None else of_slot)
+        return {
+            "keys_held": len(self._cache),
+            "used_bytes": self._cache.used,
+            "budget_bytes": self._budget,
+            "event_bytes": self._event_bytes,
+            "keys": [self._shown(key) for key in keys],
+        }
+
+    def cached(self, name: str) -> dict[str, Any] | None:
+        """One key, its parts set off by |; None if it is not here."""
+        written = name.replace("|", chr(SEPARATOR)) if len(self._pipeline.key) > 1 else name
+        keys = keys_named(Column.of([written.encode()]), int_key=self._int_key)
+        found = self._cache.find(int(keys.values[0]), keys.texts[0])
+        return None if found is None else self._shown(found)
+
+    def _shown(self, key: CachedKey) -> dict[str, Any]:
+        text = key.text.decode(errors="replace").replace(chr(SEPARATOR), "|")
+        value = JoinKeys.of_ints(np.array([key.value], np.int64))
+        age_s = max(0.0, self._clock() - key.read_at - _EPOCH_S)
+        saved = key.hits * self._event_bytes
+        why = (
+            f"{key.hits:,} hits lately, for which {saved:,.0f} bytes of events need not wait; "
+            f"its entry of {key.rows:,} rows takes {key.bytes:,} bytes"
+        )
+        return {
+            "key": text if key.text or not self._int_key else str(key.value),
+            "slot": int(self._mapper.slots(value)[0]),
+            "hits": key.hits,
+            "rows": key.rows,
+            "bytes": key.bytes,
+            "entry_bytes": key.entry_bytes,
+            "age_s": round(age_s, 1),
+            "why": why,
+        }
+
     def close(self) -> None:
         self._migrations.close()
 
 
-def _with_entries(batch: EventBatch, hits: Hits) -> EventBatch:
+def with_entries(batch: EventBatch, hits: Hits) -> EventBatch:
     """All events, those that are hits with their entries."""
     if not len(hits.positions):
         return batch

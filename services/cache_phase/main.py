@@ -4,10 +4,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from dovetail.pipeline.spec import KeyType
+from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.migrations import MigrationReader
 from dovetail.topology import CACHE_PHASE
 from services.cache_phase.handler import CacheHandler
+from services.cache_phase.look import CacheLook
 from services.cache_phase.settings import budget, step
 
 if TYPE_CHECKING:
@@ -21,9 +23,17 @@ def build(context: Context) -> Handler:
         context.topology.migrations,
         int_key=pipeline.key_type is KeyType.INT,
     )
-    return CacheHandler(
-        pipeline, context.topology, migrations, budget(pipeline), context.metrics.latency
+    questions = Questions()
+    handler = CacheHandler(
+        pipeline,
+        context.topology,
+        migrations,
+        budget(pipeline),
+        context.metrics.latency,
+        questions=questions,
     )
+    context.annexes.append(CacheLook(context, questions, handler))
+    return handler
 
 
 if __name__ == "__main__":

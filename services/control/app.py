@@ -1,46 +1,119 @@
-"""The control service's REST API."""
+"""The control service's REST API: the gate, the errors' one form, and all routes behind them."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI, HTTPException, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    ProcessCollector,
+    generate_latest,
+)
 
-from services.control.monitor import totals
+from dovetail.errors import Unavailable
+from services.access.gate import Gate, Rules
+from services.control.console import console_routes
+from services.control.metrics import PipelineCollector
+from services.control.plans import plan_routes
+from services.control.problems import tell_problems
+from services.control.query import require_known
+from services.control.routes.access import access_routes
+from services.control.routes.letters import letter_routes
+from services.control.routes.look import look_routes
+from services.control.routes.pipelines import pipeline_routes
+from services.control.routes.running import running_routes
+from services.control.routes.spark import run_routes, spark_routes
+from services.control.routes.stats import stats_routes
+from services.control.shapes import ProblemShape
+from services.problem import MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
-    from dovetail.pipeline.spec import Pipeline
+    from services.access.roles import Who
+    from services.control.hub import Hub
     from services.control.monitor import Monitor
 
+log = logging.getLogger(__name__)
 
-def create_app(
-    pipeline: Pipeline, monitor: Monitor, collectors: Sequence[Collector] = ()
-) -> FastAPI:
+_PROBLEM = {"content": {MEDIA_TYPE: {"schema": ProblemShape.model_json_schema()}}}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "It was refused; `detail` says what to do.", **_PROBLEM},
+    "5XX": {"description": "It could not be done; `detail` says what to do.", **_PROBLEM},
+}
+CONSOLE = "/console/"
+
+
+def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
     """`collectors` are what else `/metrics` shows."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        monitor.start()
+        hub.monitor.start()
         yield
-        monitor.stop()
+        hub.jobs.stop()
+        hub.monitor.stop()
 
-    app = FastAPI(title="Dovetail control", version="1", lifespan=lifespan)
-    app.include_router(_service_routes(monitor, collectors))
-    app.include_router(_pipeline_routes(pipeline, monitor))
+    routers = [
+        _service_routes(hub.monitor, collectors),
+        pipeline_routes(hub),
+        running_routes(hub),
+        look_routes(hub),
+        stats_routes(hub),
+        *letter_routes(hub),
+        spark_routes(hub),
+        run_routes(hub.name, hub.engine),
+        plan_routes(hub.topology.pipeline, hub.engine),
+        access_routes(hub),
+        console_routes(),
+    ]
+    # Its own documentation pages are closed like all else: they are routes of ours, below.
+    app = FastAPI(
+        title="Dovetail control",
+        version="1",
+        lifespan=lifespan,
+        openapi_url=None,
+        responses=_RESPONSES,
+        dependencies=[Depends(require_known)],
+    )
+    routers.append(_documentation(app))
+    for router in routers:
+        app.include_router(router)
+    tell_problems(app)
+    rules = Rules(
+        [route for router in routers for route in router.routes],
+        open_paths=frozenset({"/health", "/ready", "/metrics", "/"}),
+        open_folders=(CONSOLE,),
+        local=hub.access.local,
+        rate=hub.access.rate,
+        refused=_note_refusals(hub),
+    )
+    app.add_middleware(Gate, known=hub.tokens, rules=rules)
     return app
+
+
+def _note_refusals(hub: Hub) -> Any:
+    def note(who: Who, method: str, path: str) -> None:
+        try:
+            hub.changes.note(who, "access.refused", method=method, path=path[:200])
+        except Unavailable:
+            log.warning("a refusal is not written down", exc_info=True)
+
+    return note
 
 
 def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRouter:
     app = APIRouter()
     registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
     for collector in (PipelineCollector(monitor), *collectors):
         registry.register(collector)
 
@@ -55,65 +128,34 @@ def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRou
         response.status_code = 503
         return {"state": "not ready", "reason": "no ledger has been read yet"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=Response)
     def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
 
-def _pipeline_routes(pipeline: Pipeline, monitor: Monitor) -> APIRouter:
-    app = APIRouter()
+def _documentation(app: FastAPI) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
 
-    @app.get("/")
-    def index() -> dict[str, str]:
-        return {
-            "pipeline": f"/v1/pipelines/{pipeline.name}",
-            "stats": "/v1/stats",
-            "audit": "/v1/audit",
-            "metrics": "/metrics",
-            "documentation": "/docs",
+    @router.get("/openapi.json")
+    def openapi() -> dict[str, Any]:
+        return described(app)
+
+    @router.get("/docs", response_class=Response)
+    def docs() -> Response:
+        return get_swagger_ui_html(openapi_url="/openapi.json", title=app.title)
+
+    return router
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The API for machines, with the tokens that it takes."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        schema.setdefault("components", {})["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"}
         }
-
-    @app.get("/v1/pipelines/{name}")
-    def show_pipeline(name: str) -> dict[str, Any]:
-        if name != pipeline.name:
-            raise HTTPException(404, f"no pipeline {name!r} runs here; there is {pipeline.name!r}")
-        return pipeline.model_dump(mode="json")
-
-    @app.get("/v1/stats")
-    def stats() -> dict[str, Any]:
-        """What every service does now, and the totals of the pipeline."""
-        return monitor.stats()
-
-    @app.get("/v1/audit")
-    def audit() -> dict[str, Any]:
-        """The conservation sum as of now; `problems` is empty unless it is off."""
-        return totals(monitor.audit())
-
-    return app
-
-
-class PipelineCollector(Collector):
-    """The pipeline's exact totals, from the ledgers."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
-
-    def collect(self) -> Iterator[Metric]:
-        seen = self._monitor.stats()["totals"]
-        if seen is None:
-            return
-        events = CounterMetricFamily(
-            "dovetail_pipeline_events", "Events by outcome, from the ledgers", labels=["outcome"]
-        )
-        for outcome in ("in", "enriched", "unmatched", "parked", "dead_lettered", "shed"):
-            events.add_metric([outcome], seen[outcome])
-        yield events
-        yield GaugeMetricFamily(
-            "dovetail_in_flight", "Events taken, not answered", seen["in_flight"]
-        )
-        yield GaugeMetricFamily("dovetail_waiting", "Records ingest has not taken", seen["waiting"])
-        yield GaugeMetricFamily(
-            "dovetail_conservation_problems", "Equations that do not hold", len(seen["problems"])
-        )
+        schema["security"] = [{"token": []}, {}]
+        app.openapi_schema = schema
+    return app.openapi_schema

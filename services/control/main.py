@@ -5,16 +5,16 @@ import sys
 import uvicorn
 
 from dovetail.errors import DovetailError
-from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.stage import exit_code
 from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import CONTROL, Topology
+from dovetail.topology import CONTROL
+from services.access.settings import AccessSettings
 from services.control.app import create_app
-from services.control.monitor import Monitor
-from services.control.plans import plan_routes
-from services.control.runs import RunsCollector, run_routes
+from services.control.hub import Hub
+from services.control.metrics import PlansCollector, RunsCollector
+from services.control.store.migrations import migrate
 from services.spark.runs import control_engine
 
 
@@ -22,17 +22,17 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         logs.configure(service=CONTROL, node=settings.node)
-        pipeline = load_pipeline(settings.pipeline)
-        topology = Topology(pipeline)
-        ensure_topics(settings, topology.topics())
-        engine = control_engine(settings.database_url)
+        access = AccessSettings.from_environment(settings.host)
+        engine = control_engine(settings.database_url, pooled=True)
+        migrate(engine)
+        hub = Hub(settings, access, engine)
+        ensure_topics(settings, hub.topology.topics())
+        hub.begin()
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)
         return exit_code(error)
-    runs = RunsCollector(pipeline.name, engine)
-    app = create_app(pipeline, Monitor(settings, topology), [runs])
-    app.include_router(run_routes(pipeline.name, engine))
-    app.include_router(plan_routes(pipeline, settings.database_url))
+    stored = [RunsCollector(hub.name, engine), PlansCollector(hub.name, engine)]
+    app = create_app(hub, stored)
     uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
     return 0
 

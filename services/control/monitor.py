@@ -7,17 +7,22 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from google.protobuf.message import DecodeError
 
 from dovetail.audit import Audit, Auditor
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.errors import Unavailable
-from dovetail.topology import STATS_TOPIC
+from dovetail.stream import ledger
+from dovetail.topology import STATS_TOPIC, Process
 from services.control.purge import Purge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dovetail.settings import Settings
     from dovetail.topology import Topology
 
@@ -27,7 +32,12 @@ SILENT_S = 5.0
 """A service not heard of for so long counts as gone."""
 _AUDIT_EVERY_S = 1.0
 _PURGE_EVERY_S = 30.0
+_TICK_S = 0.5
 _SMOOTHING = 0.3
+_REMEMBERED_S = 3600.0
+"""So long a process that is gone is still told of."""
+_RATES = ("in", "enriched", "unmatched", "parked", "dead_lettered", "shed", "outputs")
+GONE = "gone"
 
 
 @dataclass(slots=True)
@@ -39,7 +49,7 @@ class Member:
     rates: dict[str, float] = field(default_factory=dict)
 
     def hear(self, beat: Heartbeat, now: float) -> None:
-        if beat.pid == self.beat.pid and beat.at_ms > self.beat.at_ms:
+        if self._goes_on(beat):
             seconds = (beat.at_ms - self.beat.at_ms) / 1000
             for name, value in beat.figures.items():
                 if name.startswith("events.") or name == "cpu_seconds":
@@ -51,52 +61,131 @@ class Member:
         self.beat = beat
         self.heard = now
 
+    def _goes_on(self, beat: Heartbeat) -> bool:
+        """Whether it counts on from before: one that runs itself anew keeps its pid."""
+        same = beat.pid == self.beat.pid and beat.at_ms > self.beat.at_ms
+        cpu = "cpu_seconds"
+        return same and beat.figures.get(cpu, 0.0) >= self.beat.figures.get(cpu, 0.0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.beat.service}-{self.beat.node}"
+
+    def state(self, now: float) -> str:
+        if now - self.heard > SILENT_S:
+            return GONE
+        return str(Heartbeat.State.Name(self.beat.state)).removeprefix("STATE_").lower()
+
+    def shown(self, now: float) -> dict[str, Any]:
+        figures = self.beat.figures
+        known = ("held_bytes", "budget_bytes", "lag", "resident_bytes")
+        return {
+            "service": self.beat.service,
+            "node": self.beat.node,
+            "state": self.state(now),
+            "reason": self.beat.reason,
+            "heard_s": round(now - self.heard, 1),
+            "url": self.beat.url,
+            "pid": self.beat.pid,
+            "revision": self.beat.revision,
+            "partitions": list(self.beat.partitions),
+            **{name: figures.get(name) for name in known},
+            "rates": dict(self.rates),
+            "figures": dict(figures),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What else is done every so often; whatever is away then is tried again the next time."""
+
+    every_s: float
+    do: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """When a process was heard last, and whether it was ready then."""
+
+    silence_s: float
+    ready: bool
+
+    @property
+    def gone(self) -> bool:
+        return self.silence_s > SILENT_S
+
 
 class Monitor:
     """Keeps the latest of everything, in a thread of its own."""
 
-    def __init__(self, settings: Settings, topology: Topology) -> None:
+    def __init__(self, settings: Settings, topology: Topology, ticks: Sequence[Tick] = ()) -> None:
         self._settings = settings
         self._topology = topology
         self._members: dict[tuple[str, int], Member] = {}
         self._audit: Audit | None = None
+        self._rates: dict[str, float] = {}
+        self._ticks = [(tick, time.monotonic()) for tick in ticks]
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, name="monitor", daemon=True),
+            # Of its own: who waits for the database must not miss a heartbeat.
+            threading.Thread(target=self._run_ticks, name="ticks", daemon=True),
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(timeout=10)
+        for thread in self._threads:
+            thread.join(timeout=10)
+
+    def every(self, tick: Tick) -> None:
+        """Do this, too; before it is started."""
+        self._ticks.append((tick, time.monotonic()))
 
     @property
     def ready(self) -> bool:
         return self._audit is not None
+
+    @property
+    def last_audit(self) -> Audit | None:
+        """The sum as of the last look; None before the first."""
+        return self._audit
 
     def audit(self) -> Audit:
         """The sum as of now, not as of the last look."""
         with closing(Auditor(self._settings, self._topology)) as auditor:
             return auditor.audit()
 
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    def heard(self) -> dict[str, Heard]:
+        """Every process that was ever heard, by its name."""
+        now = time.monotonic()
+        per_node = {stage.service for stage in self._topology.stages if stage.per_node}
+        return {
+            Process(service, node if service in per_node else None).name: Heard(
+                now - member.heard, member.beat.state == Heartbeat.STATE_READY
+            )
+            for (service, node), member in self._members.copy().items()
+        }
+
+    def members(self) -> list[Member]:
+        """Every process heard of lately, in the order in which the data flows."""
+        return [member for _, member in sorted(self._members.items(), key=self._order)]
+
     def stats(self) -> dict[str, Any]:
         now = time.monotonic()
         return {
             "pipeline": self._topology.pipeline.name,
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "totals": None if self._audit is None else totals(self._audit),
-            "services": [
-                {
-                    "service": service,
-                    "node": node,
-                    "state": _state(member, now),
-                    "reason": member.beat.reason,
-                    "url": member.beat.url,
-                    "pid": member.beat.pid,
-                    "rates": dict(member.rates),
-                    "figures": dict(member.beat.figures),
-                }
-                for (service, node), member in sorted(self._members.items(), key=self._order)
-            ],
+            "rates": dict(self._rates),
+            "services": [member.shown(now) for member in self.members()],
         }
 
     def _order(self, item: tuple[tuple[str, int], Member]) -> tuple[int, int]:
@@ -111,33 +200,62 @@ class Monitor:
         )
         consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
         auditor = Auditor(self._settings, self._topology)
-        purge = Purge(self._settings, self._topology)
         audited = 0.0
-        purged = time.monotonic()
-        with closing(consumer), closing(auditor), closing(purge):
+        with closing(consumer), closing(auditor):
             while not self._stop.is_set():
                 for message in consumer.consume(100, 0.2):
                     if message.error() is None:
-                        self._hear(Heartbeat.FromString(message.value() or b""))
+                        self._hear(message.value() or b"")
                 now = time.monotonic()
                 try:
                     if now - audited >= _AUDIT_EVERY_S:
-                        self._audit = auditor.audit()
+                        self._learn(auditor.audit(), now - audited)
                         audited = now
-                    if now - purged >= _PURGE_EVERY_S:
-                        purge.run()
-                        purged = now
                 except Unavailable as error:
                     log.warning("the broker does not answer", extra={"reason": str(error)})
 
-    def _hear(self, beat: Heartbeat) -> None:
+    def _run_ticks(self) -> None:
+        with closing(Purge(self._settings, self._topology)) as purge:
+            self.every(Tick(_PURGE_EVERY_S, purge.run))
+            while not self._stop.wait(_TICK_S):
+                for number, (tick, done) in enumerate(self._ticks):
+                    now = time.monotonic()
+                    if now - done >= tick.every_s:
+                        self._ticks[number] = (tick, now)
+                        self._do(tick)
+
+    def _do(self, tick: Tick) -> None:
+        try:
+            tick.do()
+        except Unavailable as error:
+            log.warning("the broker or the database is away", extra={"reason": str(error)})
+
+    def _learn(self, seen: Audit, seconds: float) -> None:
+        before = self._audit
+        if before is not None:
+            was, now = totals(before), totals(seen)
+            for name in _RATES:
+                rate = max(0.0, (now[name] - was[name]) / seconds)
+                last = self._rates.get(name, rate)
+                self._rates[name] = last + _SMOOTHING * (rate - last)
+        self._audit = seen
+
+    def _hear(self, message: bytes) -> None:
+        try:
+            beat = Heartbeat.FromString(message)
+        except DecodeError as error:
+            log.warning("a heartbeat cannot be read", extra={"reason": str(error)})
+            return
         if beat.pipeline != self._topology.pipeline.name:
             return
-        key = (beat.service, beat.node)
+        key, now = (beat.service, beat.node), time.monotonic()
         if key in self._members:
-            self._members[key].hear(beat, time.monotonic())
+            self._members[key].hear(beat, now)
         else:
-            self._members[key] = Member(beat, time.monotonic())
+            self._members[key] = Member(beat, now)
+        for other, member in list(self._members.items()):
+            if now - member.heard > _REMEMBERED_S:
+                del self._members[other]
 
 
 def totals(seen: Audit) -> dict[str, Any]:
@@ -145,6 +263,7 @@ def totals(seen: Audit) -> dict[str, Any]:
         "in": seen.taken,
         "copies": seen.copies,
         "enriched": seen.enriched,
+        "late": seen.late[ledger.LATE],
         "unmatched": seen.unmatched,
         "parked": seen.parked,
         "dead_lettered": seen.dead_lettered,
@@ -153,6 +272,10 @@ def totals(seen: Audit) -> dict[str, Any]:
         "waiting": seen.waiting,
         "outputs": seen.outputs,
         "hit_rate": seen.hit_rate,
+        "moved": {
+            name: seen.late[ledger.of(name)]
+            for name in (ledger.SHED, ledger.UNMATCHED, ledger.PARKED)
+        },
         "dead_by_reason": {
             name.split(".", 1)[1]: count
             for name, count in seen.stages["ingest"].items()
@@ -166,9 +289,3 @@ def totals(seen: Audit) -> dict[str, Any]:
         "equation": seen.equation(),
         "problems": seen.problems,
     }
-
-
-def _state(member: Member, now: float) -> str:
-    if now - member.heard > SILENT_S:
-        return "gone"
-    return str(Heartbeat.State.Name(member.beat.state)).removeprefix("STATE_").lower()

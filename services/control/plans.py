@@ -17,10 +17,11 @@ from dovetail.errors import Unavailable
 from dovetail.join.keys import SEPARATOR
 from dovetail.plan.ranking import Verdict
 from services.spark.plan_tables import PlanTables
-from services.spark.runs import control_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import sqlalchemy as sa
 
     from dovetail.pipeline.spec import Pipeline
     from services.spark.plan_tables import PlanKey, PlanRow
@@ -35,9 +36,9 @@ _SHOWN_KEYS = 20
 Most = Annotated[int, Query(ge=1, le=_MOST_KEYS)]
 
 
-def plan_routes(pipeline: Pipeline, database_url: str) -> APIRouter:
+def plan_routes(pipeline: Pipeline, engine: sa.Engine) -> APIRouter:
     app = APIRouter(prefix="/v1/pipelines/{name}/plans", tags=["plans"])
-    plans = _Plans(pipeline, database_url)
+    plans = _Plans(pipeline, engine)
 
     @app.get("")
     def show_plans(
@@ -72,9 +73,9 @@ def plan_routes(pipeline: Pipeline, database_url: str) -> APIRouter:
 class _Plans:
     """Looks plans up; what cannot be found or looked up is told as HTTP tells it."""
 
-    def __init__(self, pipeline: Pipeline, database_url: str) -> None:
+    def __init__(self, pipeline: Pipeline, engine: sa.Engine) -> None:
         self._pipeline = pipeline
-        self._tables = PlanTables(control_engine(database_url), pipeline.name)
+        self._tables = PlanTables(engine, pipeline.name)
 
     def latest(self, name: str, most: int) -> list[PlanRow]:
         ours = self._pipeline.name

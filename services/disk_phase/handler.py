@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
+from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.batch import batches_of
@@ -92,8 +93,13 @@ class DiskHandler(Handler):
         latency: Latency,
         clock: Callable[[], float],
         line: Line | None = None,
+        questions: Questions | None = None,
     ) -> None:
-        """`make_join` starts a join with nothing in it; a line keeps the pipeline's order."""
+        """`make_join` starts a join with nothing in it; a line keeps the pipeline's order.
+
+        `questions` about the join are answered between steps.
+        """
+        self._questions = questions or Questions()
         self._int_key = pipeline.key_type is KeyType.INT
         self._topology = topology
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
@@ -129,6 +135,9 @@ class DiskHandler(Handler):
     @property
     def hungry(self) -> bool:
         return not self._arrivals and not self._trouble
+
+    def between_steps(self) -> None:
+        self._questions.answer()
 
     def waiting_for(self) -> str:
         return self._trouble
@@ -232,20 +241,11 @@ class DiskHandler(Handler):
             batch = batch.take(places)
             self._changed.add(slot)
         if batch.entries is not None:
-            hits = self._hits(batch)
+            hits = leading_hits(batch, self._join, self._line)
             self._answer_hits(batch, numbers, np.flatnonzero(hits), producer, ledger)
             batch, numbers = batch.take(np.flatnonzero(~hits)), numbers[~hits]
         arrival.events = Events(batch.keys, batch.events, numbers)
         return True
-
-    def _hits(self, batch: EventBatch) -> Flags:
-        """Which events have an answer already that no pending one of their key has to precede."""
-        assert batch.entries is not None
-        hits: Flags = np.diff(batch.entries.bounds) > 0
-        if self._line is None:
-            hits &= ~self._join.awaited(batch.keys)
-            hits &= ~np.isin(batch.keys.values, batch.keys.values[~hits])
-        return hits
 
     def _answer_hits(
         self, batch: EventBatch, numbers: Ints, places: Ints, producer: Producer, ledger: Ledger
@@ -367,15 +367,30 @@ class DiskHandler(Handler):
     def _in_line(self) -> int:
         return 0 if self._line is None else self._line.nbytes
 
+    def explained(self) -> dict[str, Any]:
+        """Which algorithm runs, and why."""
+        return self._join.explained()
+
     def figures(self) -> dict[str, float]:
-        engine = self._join.engine
         return {
             "budget_bytes": self._budget,
-            "held_bytes": engine.allocated + self._window.nbytes + self._in_line,
-            "pending_events": engine.pending,
+            "held_bytes": self._join.engine.allocated + self._window.nbytes + self._in_line,
+            "component_bytes.window": self._window.nbytes,
+            "component_bytes.line": self._in_line,
             "window_events": self._window.capacity - self._window.room,
-            "reads": engine.figures.reads,
-            "rows_read": engine.figures.rows_read,
+            "window_capacity": self._window.capacity,
+            "held_batches": len(self._arrivals),
             "migrations": self._emigration.figures.kept,
-            "choices": self._join.choices,
+            **self._answers.matches.figures(),
+            **self._join.figures(),
         }
+
+
+def leading_hits(batch: EventBatch, join: MasterJoin, line: Line | None) -> Flags:
+    """Which events have an answer already that no pending one of their key has to precede."""
+    assert batch.entries is not None
+    hits: Flags = np.diff(batch.entries.bounds) > 0
+    if line is None:
+        hits &= ~join.awaited(batch.keys)
+        hits &= ~np.isin(batch.keys.values, batch.keys.values[~hits])
+    return hits

@@ -10,23 +10,28 @@ one whole state of R. While nothing waits nothing is read, and no snapshot is he
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unavailable
 from dovetail.join.auto import Auto
+from dovetail.join.cost.factors import NAMES
+from dovetail.join.engine import Engine
 from dovetail.join.exchange import Pages
+from dovetail.join.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dovetail.join.auto import Choice
     from dovetail.join.columns import Flags, JoinKeys
-    from dovetail.join.engine import Engine
     from dovetail.join.exchange import Answers, Events, Request
     from dovetail.join.tuning import ArrivalTuner
     from dovetail.master.relation import ChangingRelation
 
 log = logging.getLogger(__name__)
+
+_SHOWN = 10
+"""Of the choices that `auto` has made."""
 
 
 class MasterJoin:
@@ -45,6 +50,31 @@ class MasterJoin:
     @property
     def pending(self) -> int:
         return self.engine.pending
+
+    def figures(self) -> dict[str, float]:
+        """What the engine holds, has read, and how it goes about it."""
+        engine = self.engine.engine if isinstance(self.engine, Auto) else self.engine
+        figures: dict[str, float] = {
+            "pending_events": engine.pending,
+            "pending_bytes": engine.held.pending_bytes,
+            "collected_bytes": engine.held.collected_bytes,
+            "accepted": engine.figures.accepted,
+            "reads": engine.figures.reads,
+            "read_units": engine.figures.read_units,
+            "rows_read": engine.figures.rows_read,
+            "queries": self._relation.queries,
+            "cycle": engine.cycle,
+            "choices": self.choices,
+            f"algorithm.{engine.algorithm}": 1.0,
+            **{f"component_bytes.{name}": size for name, size in self.engine.components.items()},
+        }
+        if isinstance(self.engine, Auto):
+            figures["promised_rate"] = self.engine.choice.rate
+        if isinstance(phase := engine.phase, Scan):
+            figures["scan_pages"] = phase.pages
+            figures["scan_page"] = phase.next_page
+            figures["master_pages"] = engine.relation.pages
+        return figures
 
     def keep(self, slots: Iterable[int]) -> None:
         """Let a scan bring the rows of these slots alone."""
@@ -82,6 +112,45 @@ class MasterJoin:
         answers = self.engine.feed(read)
         self._tell()
         return answers
+
+    def explained(self) -> dict[str, Any]:
+        """What runs, why, what it has measured, and where a scan is."""
+        engine, auto = self.engine, self.engine
+        facts = self._relation.facts
+        explained: dict[str, Any] = {
+            "reason": "the pipeline names it",
+            "choices": self.choices,
+            "factors": {},
+            "ranking": [],
+            "chosen": [],
+        }
+        if isinstance(auto, Auto):
+            engine = auto.engine
+            explained = {
+                "reason": auto.choice.reason,
+                "choices": self.choices,
+                "factors": {
+                    name: {"assumed": getattr(auto.first_factors, name), "measured": measured}
+                    for name in NAMES
+                    if (measured := getattr(auto.factors, name))
+                },
+                "ranking": [{"algorithm": name, "rate": rate} for name, rate in auto.ranking()],
+                "chosen": [
+                    {"algorithm": choice.algorithm, "reason": choice.reason}
+                    for choice in auto.choices[-_SHOWN:]
+                ],
+            }
+        assert isinstance(engine, Engine)
+        scans = isinstance(engine.phase, Scan)
+        return {
+            "running": engine.algorithm,
+            **explained,
+            "pending_events": engine.pending,
+            "reads": engine.figures.reads,
+            "rows_read": engine.figures.rows_read,
+            "page": engine.phase.next_page if isinstance(engine.phase, Scan) else None,
+            "pages": facts.pages if scans else None,
+        }
 
     def close(self) -> None:
         self._relation.close()

@@ -5,6 +5,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.line import Line
 from dovetail.stream.progress import ProgressReader
@@ -12,6 +13,7 @@ from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
+from services.disk_phase.look import AlgorithmLook
 from services.disk_phase.relation import relation_of
 from services.disk_phase.settings import budget, shares, step
 
@@ -23,7 +25,8 @@ def build(context: Context) -> Handler:
     pipeline, settings = context.pipeline, context.settings
     relation = relation_of(context)
     mine, within = shares(pipeline), pipeline.order.within
-    return DiskHandler(
+    questions = Questions()
+    handler = DiskHandler(
         pipeline,
         context.topology,
         partial(build_join, pipeline, relation, mine.join, time.monotonic),
@@ -33,7 +36,10 @@ def build(context: Context) -> Handler:
         context.metrics.latency,
         time.monotonic,
         None if within is None else Line(within, mine.line),
+        questions,
     )
+    context.annexes.append(AlgorithmLook(context, questions, handler))
+    return handler
 
 
 if __name__ == "__main__":

@@ -23,4 +23,4 @@ def build(context: Context) -> Handler:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage(INGEST, step, build))
+    sys.exit(run_stage(INGEST, step, build, lambda pipeline: pipeline.source))

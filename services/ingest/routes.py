@@ -14,16 +14,18 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect
 
 from dovetail.errors import Unavailable
 from dovetail.pipeline.spec import Format
+from dovetail.service import declared
 from dovetail.service.stage import Annex
 from dovetail.stream.events.splitting import NotEventsError, TooManyError, split
+from services.access.roles import Role, needs
+from services.access.stage import guard_stage
 from services.ingest import settings
 from services.ingest.body import LINES, Body, media_type
 from services.ingest.inbox import Delivery, Inbox, RefusedError, ReusedKeyError
@@ -34,20 +36,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dovetail.join.columns import Column
+    from dovetail.service.declared import Family
     from dovetail.service.stage import Context
     from services.ingest.room import Place
 
 _MOST_KEY_LENGTH = 200
+_TIMES = 20.0
+"""As many requests as elsewhere, for each sender: what they send is bounded, too."""
 
 
 class EventsByHttp(Annex):
     def __init__(self, context: Context) -> None:
+        self._settings = context.settings
         self._source = context.pipeline.source
         self._room = Room(settings.MOST_REQUESTS, settings.MOST_HELD_BYTES)
         takes = self._source.format is Format.JSON
         self._inbox = Inbox(context.settings, context.topology) if takes else None
         self._counts = Counts()
         context.metrics.registry.register(self._counts)
+
+    def guard(self, app: FastAPI, routes: APIRouter) -> None:
+        # What is held of bodies is bounded by the room, for all of them together.
+        guard_stage(app, routes, self._settings, None, _TIMES)
 
     def start(self, failed: Callable[[BaseException], None]) -> None:
         if self._inbox:
@@ -64,6 +74,7 @@ class EventsByHttp(Annex):
         router = APIRouter()
 
         @router.post("/v1/events", status_code=HTTPStatus.ACCEPTED)
+        @needs(Role.OPERATE)
         async def post_events(request: Request) -> Response:
             """Send events to the pipeline: a JSON object, an array of them, or NDJSON."""
             body = Body(request)
@@ -187,11 +198,7 @@ class Counts(Collector):
         """By the answer's status."""
         self.events = 0
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        requests = CounterMetricFamily(
-            "dovetail_http_requests", "Requests to /v1/events, by answer", labels=["status"]
-        )
-        for status, count in self.requests.items():
-            requests.add_metric([status], count)
-        yield requests
-        yield CounterMetricFamily("dovetail_http_events", "Events taken by HTTP", self.events)
+    def collect(self) -> Iterator[Family]:
+        requests = self.requests.copy()
+        yield declared.HTTP_REQUESTS.family(((status,), n) for status, n in requests.items())
+        yield declared.HTTP_EVENTS.family([((), self.events)])

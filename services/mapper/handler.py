@@ -65,8 +65,9 @@ class MapperHandler(Handler):
             if self._guard:
                 ledger.add(partition, outcome.shed(self._guard.strategy), len(batch) - going)
             first = end
-        if kept is not None:
-            self._shed(events.take(np.flatnonzero(~kept)), producer)
+        if kept is not None and self._guard:
+            shed = events.take(np.flatnonzero(~kept))
+            send_shed(producer, self._topology, shed, self._guard.strategy)
             events = events.take(np.flatnonzero(kept))
         self._map(events, producer)
 
@@ -86,15 +87,15 @@ class MapperHandler(Handler):
                 producer.send(self._topology.mapped.name, message, slot)
         self._skew.add(by_slot, time.monotonic())
 
-    def _shed(self, events: EventBatch, producer: Producer) -> None:
-        """Send events on as they are, with the reason and their origin, to be completed later."""
-        assert self._guard is not None
-        identity = origins(self._topology.source.name, events.partitions, events.offsets)
-        reason = f"overload: {self._guard.strategy}".encode()
-        producer.send_many(
-            self._topology.shed.name,
-            0,
-            events.events.data,
-            events.events.bounds,
-            headers=((ORIGIN, (identity.data, identity.bounds)), (REASON, reason)),
-        )
+
+def send_shed(producer: Producer, topology: Topology, events: EventBatch, strategy: str) -> None:
+    """Send events on as they are, with the reason and their origin, to be completed later."""
+    identity = origins(topology.source.name, events.partitions, events.offsets)
+    reason = f"overload: {strategy}".encode()
+    producer.send_many(
+        topology.shed.name,
+        0,
+        events.events.data,
+        events.events.bounds,
+        headers=((ORIGIN, (identity.data, identity.bounds)), (REASON, reason)),
+    )

@@ -10,6 +10,7 @@ from services.mapper.overload import guard_of
 from services.mapper.settings import step
 
 if TYPE_CHECKING:
+    from dovetail.pipeline.spec import Pipeline
     from dovetail.stream.loop import Handler
 
 
@@ -18,5 +19,10 @@ def build(context: Context) -> Handler:
     return MapperHandler(pipeline, topology, guard_of(context.settings, pipeline, topology))
 
 
+def concerns(pipeline: Pipeline) -> object:
+    """All of it where it may have to shed; else only where slots are."""
+    return pipeline if pipeline.overload else None
+
+
 if __name__ == "__main__":
-    sys.exit(run_stage(MAPPER, step, build))
+    sys.exit(run_stage(MAPPER, step, build, concerns))

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
-_COUNT_EVERY_S = 3600.0
-_RETRY_S = 60.0
+COUNT_EVERY_S = 3600.0
+RETRY_S = 60.0
 
 
 class OverloadGuard:
@@ -62,7 +62,7 @@ class OverloadGuard:
 
     @property
     def strategy(self) -> str:
-        return self._shedder.strategy.name
+        return self._shedder.doors.strategy.name
 
     def look(self) -> None:
         """Pick up what was found out since the last time."""
@@ -73,7 +73,7 @@ class OverloadGuard:
             if self._shedder.shedding != before:
                 self._tell()
         if self._strategies and (strategy := self._strategies.take()):
-            self._shedder.strategy = strategy
+            self._shedder.doors.strategy = strategy
         if self._caches:
             self._look_at_caches(self._caches)
 
@@ -82,12 +82,7 @@ class OverloadGuard:
         return self._shedder.admit(keys, time.monotonic())
 
     def figures(self) -> dict[str, float]:
-        return {
-            "behind_seconds": self._shedder.behind,
-            "arrival_rate": self._shedder.arrival_rate,
-            "service_rate": self._shedder.service_rate,
-            "shedding": float(self._shedder.shedding),
-        }
+        return figures_of(self._shedder)
 
     def close(self) -> None:
         self._progress.close()
@@ -96,19 +91,28 @@ class OverloadGuard:
                 news.close()
 
     def _look_at_caches(self, caches: Caches) -> None:
-        wanted = self._shedder.shedding and isinstance(self._shedder.strategy, KeepW | TopW)
+        wanted = self._shedder.shedding and isinstance(self._shedder.doors.strategy, KeepW | TopW)
         caches.want(wanted)
         cached = caches.take()
         if not wanted:
-            self._shedder.cached = None
+            self._shedder.doors.cached = None
         elif cached is not None:
-            self._shedder.cached = cached
+            self._shedder.doors.cached = cached
 
     def _tell(self) -> None:
         log.warning(
             "shedding begins" if self._shedder.shedding else "shedding ends",
             extra={"strategy": self.strategy, **self.figures()},
         )
+
+
+def figures_of(shedder: Shedder) -> dict[str, float]:
+    return {
+        "behind_seconds": shedder.behind,
+        "arrival_rate": shedder.arrival_rate,
+        "service_rate": shedder.service_rate,
+        "shedding": float(shedder.shedding),
+    }
 
 
 def guard_of(settings: Settings, pipeline: Pipeline, topology: Topology) -> OverloadGuard | None:
@@ -121,7 +125,7 @@ def guard_of(settings: Settings, pipeline: Pipeline, topology: Topology) -> Over
     return OverloadGuard(
         Shedder(overload.when_behind, strategies.first),
         Latest("ledgers", ledgers.read, _LOOK_EVERY_S, _LOOK_EVERY_S, ledgers.close),
-        Latest("f_R", strategies.choose, _COUNT_EVERY_S, _RETRY_S, strategies.close)
+        Latest("f_R", strategies.choose, COUNT_EVERY_S, RETRY_S, strategies.close)
         if strategies.depends
         else None,
         Caches(CachedKeys.over(settings, topology, pipeline.memory // 16)),

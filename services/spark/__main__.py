@@ -40,8 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """The line of Java's pages that says what went wrong first."""
+    """The line of Java's and Python's pages that says what went wrong first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("dovetail.errors.") and ": " in line]
+    if ours:
+        return ours[-1].split(": ", 1)[1]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return (causes or lines or [type(error).__name__])[-1 if causes else 0]
 

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,16 @@ from dovetail.pipeline.spec import Engine
 from dovetail.service import logs
 from dovetail.stream import ledger
 from dovetail.stream.engines import left_by_services
+from dovetail.stream.line import CrowdedError
 from dovetail.stream.slot_state import beginnings
-from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.stream.topics import admin_of, ends, ensure_topics
 from dovetail.stream.topics import beginnings as first_offsets
 from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
 from services.spark import enrich_decode, enrich_node
 from services.spark.enrich_commit import take_over
 from services.spark.enrich_node import Job, Report
+from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
 
@@ -70,6 +73,8 @@ _CHECKPOINTS = {
     "spark.sql.streaming.pollingDelay": "50ms",
 }
 _LEAST_BATCH, _MOST_BATCH = 50_000, 500_000
+_MORE_CAUTION = 4
+"""So much fewer events are let in where answers did not find room in line, each time again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,16 +95,17 @@ def run(
             f"{pipeline.name} is run by the services: write engine: spark in its file, or set "
             f"DOVETAIL_ENGINE=spark"
         )
-    if pipeline.master.snapshot is None:
-        require_master(pipeline, settings.database_url)
+    for link in map(pipeline.link, range(1, pipeline.links + 1)):
+        if link.master.snapshot is None:
+            require_master(link, settings.database_url)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     counts: Counter[str] = Counter()
-    with EnrichService(settings, pipeline) as service:
+    with EnrichService(settings, pipeline, stopping) as service:
 
         def note(reports: list[Report], seconds: float) -> None:
-            service.note(reports, seconds)
+            service.note(reports, seconds, application.figures())
             for report in reports:
                 counts.update(report.counts)
             for name in (ledger.IN, ledger.ENRICHED, ledger.UNMATCHED, ledger.OUTPUTS):
@@ -108,6 +114,8 @@ def run(
         batch = args.batch or batch_events(pipeline)
         application = Enrichment(settings, pipeline, spark, note, batch)
         keep_running(application, stopping, run.require, service)
+    if service.failure is not None:
+        raise service.failure
 
 
 def batch_events(pipeline: Pipeline) -> int:
@@ -129,7 +137,7 @@ def keep_running(
         require()
         try:
             application.start()
-            service.reason = ""
+            service.trouble = ""
             while not stopping.wait(_LOOK_EVERY_S):
                 application.check()
         except (Unavailable, PySparkException) as error:
@@ -137,9 +145,9 @@ def keep_running(
                 failures = 0
             pause = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
             failures += 1
-            service.reason = _cause(error)
+            service.trouble = _cause(error)
             log.warning(
-                "batch undone, trying again", extra={"reason": service.reason, "pause_s": pause}
+                "batch undone, trying again", extra={"reason": service.trouble, "pause_s": pause}
             )
             stopping.wait(pause)
         finally:
@@ -168,6 +176,11 @@ class Enrichment:
         self._query: StreamingQuery | None = None
         self._scratch = ""
         self._job: Job | None = None
+        self._caution = 1
+        self._overload: BatchGuard | None = None
+        if pipeline.overload is not None:
+            there = partial(ends, admin_of(settings), self._topology.source)
+            self._overload = BatchGuard(pipeline.overload, there, batch)
         self.batches = 0
         """Committed so far."""
 
@@ -181,10 +194,13 @@ class Enrichment:
             self._pipeline,
             run,
             {} if begun else left_by_services(self._settings, self._topology),
+            self._caution,
         )
         source = self._topology.source
         slots = (self._job.state(states.get(slot)) for slot in range(self._pipeline.slots))
         positions = beginnings(slots, source.partitions)
+        if self._overload:
+            self._overload.begin(positions)
         self._stopping = False
         for option, value in _CHECKPOINTS.items():
             self._spark.conf.set(option, value)
@@ -225,15 +241,30 @@ class Enrichment:
             self._query = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def figures(self) -> dict[str, float]:
+        return self._overload.figures() if self._overload else {}
+
     def _work(self, frame: DataFrame, _number: int) -> None:
         with self._guard:
             if self._stopping:
                 return  # nothing is lost by that: Spark's own notes are not looked at again
             began = time.monotonic()
             assert self._job is not None, "start() comes first"
-            reports = answer(frame, self._job)
+            job = self._job
+            if self._overload:
+                job = replace(job, admission=self._overload.admission())
+            try:
+                reports = answer(frame, job)
+            except PySparkException as error:
+                if CrowdedError.__name__ in str(error):
+                    self._caution *= _MORE_CAUTION
+                raise
+            self._caution = 1
+            seconds = time.monotonic() - began
+            if self._overload:
+                self._overload.note(reports, seconds)
             self.batches += 1
-            self._note(reports, time.monotonic() - began)
+            self._note(reports, seconds)
 
     def _there(self, positions: dict[int, int]) -> dict[str, int]:
         """The positions, or the first records that the broker has not deleted meanwhile."""

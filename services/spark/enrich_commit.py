@@ -54,7 +54,7 @@ class States:
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
         self._group = topology.group(ENRICH)
-        self._slots = topology.mapped.name
+        self._links = [link.mapped.name for link in topology.links]
         # Any partition that is not a slot's: nothing else is committed for it in this group.
         self._run = TopicPartition(topology.clean.name, 0)
         self._consumer = Consumer(
@@ -70,16 +70,16 @@ class States:
         )
 
     def read(self, slots: Iterable[int]) -> Committed:
-        asked = [self._run, *(TopicPartition(self._slots, slot) for slot in slots)]
+        asked = [TopicPartition(link, slot) for slot in slots for link in self._links]
         try:
-            run, *found = self._consumer.committed(asked, timeout=_TIMEOUT_S)
+            run, *found = self._consumer.committed([self._run, *asked], timeout=_TIMEOUT_S)
         except KafkaException as error:
             raise Unavailable(f"what {self._group} committed cannot be read: {error}") from error
-        states = {
-            at.partition: SlotState.parse((at.metadata or "").rstrip("\0"))
-            for at in found
-            if at.offset >= 0
-        }
+        texts: dict[int, list[str]] = {}
+        for at in found:
+            if at.offset >= 0:
+                texts.setdefault(at.partition, []).append((at.metadata or "").rstrip("\0"))
+        states = {slot: SlotState.parse(*of_links) for slot, of_links in texts.items()}
         return Committed(max(0, run.offset), states)
 
     def number(self, run: int) -> None:
@@ -145,8 +145,10 @@ class NodeTransaction:
 
     def commit(self, states: dict[int, SlotState]) -> None:
         # Step 4
-        offsets = {slot: (state.counts[ledger.IN], state.text) for slot, state in states.items()}
-        self.producer.send_offsets(self._topology.mapped.name, offsets, self._group, _TIMEOUT_S)
+        for link in self._topology.links:
+            of_link = {slot: state.of_link(link.number) for slot, state in states.items()}
+            offsets = {slot: (one.counts[ledger.IN], one.text) for slot, one in of_link.items()}
+            self.producer.send_offsets(link.mapped.name, offsets, self._group, _TIMEOUT_S)
         # Step 5
         self.producer.commit(_TIMEOUT_S)
         self._last = states
@@ -165,8 +167,11 @@ class NodeTransaction:
 
 
 def _producer(settings: Settings, topology: Topology, node: int) -> Producer:
-    """Take over a node's id: settles whatever its last holder left open."""
-    name = f"{topology.group(ENRICH)}.{node}"
+    return taken_over(settings, f"{topology.group(ENRICH)}.{node}")
+
+
+def taken_over(settings: Settings, name: str) -> Producer:
+    """Take over a transactional id: settles whatever its last holder left open."""
     producer = Producer(
         settings.client(
             {

@@ -1,4 +1,4 @@
-"""Both phases of a node in one Python worker of Spark's: cache and disk phase over one budget.
+"""Both phases of a table in one Python worker of Spark's: cache and disk phase over one budget.
 
     a plan's keys ──► ┐
     events ─────────► cache ──hit───────────► answers
@@ -17,8 +17,11 @@ taken in between batches.
 A batch is let in as far as there is room before R is read at all: the longer the queue, the less a
 scan costs an event.
 
-Memory: as in the services, the pipeline's `memory` for cache, pending events, the disk buffer, and
-which events wait. A worker has one of these, whichever nodes it works for.
+Where the pipeline keeps an order, answers leave as they do in the disk phase (decision 13): by key
+at once, unless events of the key are pending; within N by the line.
+
+Memory: as in the services, the link's `memory` for cache, pending events, the disk buffer, which
+events wait, and the line. A worker has one of these a table, whichever nodes it works for.
 """
 
 from __future__ import annotations
@@ -32,42 +35,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.errors import TooManyRowsError
-from dovetail.join.algorithms import Parameters
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
-from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
+from dovetail.join.entry import Entries
+from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
-from dovetail.master.pipeline import PipelineRelation
-from dovetail.master.snapshot.current import CurrentSnapshot
-from dovetail.master.snapshot.versions import versions_of
 from dovetail.pipeline.spec import Algorithm, KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
+from dovetail.stream.line import Line
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 from dovetail.stream.window import BYTES_AN_EVENT, Window
-from services.cache_phase.handler import VIA_CACHE
+from services.cache_phase.handler import VIA_CACHE, with_entries
 from services.cache_phase.settings import budget as cache_budget
-from services.disk_phase.build import REMEMBERED, build_join, factors_of
-from services.disk_phase.handler import TOO_MANY_ROWS, VIA_DISK
-from services.disk_phase.join import MasterJoin
-from services.disk_phase.settings import KEYS_A_QUERY, shares
+from services.disk_phase.build import build_join, factors_of
+from services.disk_phase.handler import TOO_MANY_ROWS, VIA_DISK, leading_hits
 from services.disk_phase.settings import budget as disk_budget
+from services.disk_phase.settings import shares
+from services.mapper.handler import send_shed
+from services.spark.enrich_build import build_chosen_join
 from services.spark.enrich_choice import SCAN, Choice
+from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dovetail.join.exchange import Answers as Joined
-    from dovetail.master.relation import ChangingRelation
-    from dovetail.pipeline.spec import Pipeline
+    from dovetail.join.columns import Flags, Ints
     from dovetail.service.metrics import Latency
     from dovetail.settings import Settings
+    from dovetail.stream.answer import HandsOn
     from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topology
+    from services.spark.enrich_overload import NodeGuard
 
 log = logging.getLogger(__name__)
 
@@ -77,43 +80,59 @@ _ROUNDS = 20
 """An entry leaves within one part in so many of the time after which it has to."""
 
 
-class NodeJoin:
+class TableJoin:
     def __init__(
         self,
         settings: Settings,
-        pipeline: Pipeline,
         topology: Topology,
         latency: Latency,
+        onward: HandsOn | None = None,
+        guard: NodeGuard | None = None,
+        caution: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`topology` is seen from the table's link; `caution` is the line's.
+
+        Without a guard nothing is ever shed.
+        """
+        pipeline = topology.pipeline.link(topology.number)
         self._pipeline = pipeline
         self._topology = topology
+        self._guard = guard
         self._clock = clock
-        capacity = shares(pipeline).capacity
-        self._window = Window(capacity)
+        mine, within = shares(pipeline), pipeline.order.within
+        self._window = Window(mine.capacity)
+        self._line = None if within is None else Line(within, mine.line, caution)
         self._cache = CachePhase(pipeline.algorithm, cache_budget(pipeline))
-        self._relation = _relation(settings, pipeline)
+        self._no_rows = Entries.without_rows()
+        self._relation = relation_of(settings, pipeline, topology.number, read_ahead=True)
         self._migrations = MigrationReader(
             settings, topology.migrations, int_key=pipeline.key_type is KeyType.INT
         )
         self._migrations.follow(list(range(pipeline.slots)))
-        left = disk_budget(pipeline) - capacity * BYTES_AN_EVENT
+        left = disk_budget(pipeline) - mine.capacity * BYTES_AN_EVENT - mine.line
         self._choice: Choice | None = None
         self._make = partial(build_join, pipeline, self._relation, left, time.monotonic)
         if pipeline.algorithm is Algorithm.AUTO:
             self._choice = Choice(factors_of(pipeline))
-            self._make = partial(_chosen_join, pipeline, self._relation, left)
+            self._make = partial(build_chosen_join, pipeline, self._relation, left)
         self._join, self._emigration = self._make()
         self._chosen = False
         self._reads = 0
-        self._by_cache = Answers(pipeline, topology, VIA_CACHE, latency)
-        self._by_disk = Answers(pipeline, topology, VIA_DISK, latency)
+        self.reading_s = 0.0
+        """What reading R has taken in this batch."""
+        self._by_cache = Answers(pipeline, topology, VIA_CACHE, latency, onward)
+        self._by_disk = Answers(pipeline, topology, VIA_DISK, latency, onward)
         self._looked_at = clock()
         self._finished = True
+        self._producer: Producer
+        self._ledger: Ledger
 
     @property
     def held_bytes(self) -> int:
-        return self._cache.allocated + self._join.engine.allocated + self._window.nbytes
+        in_line = 0 if self._line is None else self._line.nbytes
+        held = self._cache.allocated + self._join.engine.allocated + self._window.nbytes
+        return held + in_line
 
     @property
     def algorithm(self) -> str:
@@ -130,39 +149,56 @@ class NodeJoin:
         """What somebody should look at although it works; empty if nothing is."""
         return self._by_disk.matches.alarm or self._by_cache.matches.alarm
 
-    def begin(self, slots: Iterable[int]) -> None:
+    def begin(self, slots: Iterable[int], producer: Producer, ledger: Ledger) -> None:
         """Begin a batch of these slots; what one that failed has left is dropped."""
+        self._producer, self._ledger = producer, ledger
         if not self._finished:
             self._join, self._emigration = self._make()
             self._window.clear()
+            if self._line is not None:
+                self._line.clear()
         self._finished = False
         self._chosen = False
+        self.reading_s = 0.0
         self._reads = self._join.engine.figures.reads
-        self._join.keep(slots)
+        # A further table's keys are of any slot, whichever slot their events are of.
+        self._join.keep(slots if self._topology.number == 1 else range(self._pipeline.slots))
         self._follow_plan()
         self._expire()
 
-    def take(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
+    def take(self, slot: int, batch: EventBatch) -> None:
         """Answer what the cache can, and let the others in; R is read for want of room alone."""
-        ledger.add(slot, outcome.IN, len(batch))
+        self._ledger.add(slot, outcome.IN, len(batch))
         if not len(batch):
+            return
+        if batch.keyless:
+            self._answer_keyless(slot, batch)
             return
         self._cache.see(float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch))
         hits = self._cache.probe(batch.keys)
-        ledger.add(slot, outcome.HITS, len(hits.positions))
+        if self._guard and (kept := self._guard.admit(batch.keys, hits)) is not None:
+            self._shed(slot, batch.take(np.flatnonzero(~kept)), self._guard.strategy)
+            batch, hits = batch.take(np.flatnonzero(kept)), hits.among(kept)
+        if self._pipeline.order.kept:
+            self._take_in_order(slot, with_entries(batch, hits))
+            return
         if len(hits.positions):
+            self._ledger.add(slot, outcome.HITS, len(hits.positions))
             events = batch.take(hits.positions)
-            self._by_cache.send(producer, ledger, slot, events, hits.entries, hits.starts)
+            self._by_cache.send(
+                self._producer, self._ledger, slot, events, hits.entries, hits.starts
+            )
         if len(hits.misses):
-            self._let_in(slot, batch.take(hits.misses), producer, ledger)
+            missed = batch.take(hits.misses)
+            self._offer(Events(missed.keys, missed.events, self._enter(slot, missed)))
 
-    def finish(self, producer: Producer, ledger: Ledger) -> None:
+    def finish(self) -> None:
         """Read R until everything is answered."""
         if self._join.pending:
             self._choose()
             with self._learning():
                 while self._join.pending:
-                    self._read(producer, ledger)
+                    self._read()
         self._relation.rest()
         self._finished = True
 
@@ -170,17 +206,50 @@ class NodeJoin:
         self._join.close()
         self._migrations.close()
 
-    def _let_in(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
+    def _answer_keyless(self, slot: int, batch: EventBatch) -> None:
+        """Answer events of a chain that have no key for this table: there is no row for them."""
+        self._ledger.add(slot, outcome.HITS, len(batch))
+        starts = np.zeros(len(batch), np.int64)
+        self._by_cache.send(self._producer, self._ledger, slot, batch, self._no_rows.data, starts)
+
+    def _shed(self, slot: int, events: EventBatch, strategy: str) -> None:
+        self._ledger.add(slot, outcome.shed(strategy), len(events))
+        send_shed(self._producer, self._topology, events, strategy)
+
+    def _take_in_order(self, slot: int, batch: EventBatch) -> None:
+        """Let all events in as they came, those that the cache can answer with their entries."""
+        while self._line is not None and not self._line.takes(batch.nbytes):
+            self._read()
+        numbers = self._enter(slot, batch)
+        if batch.entries is not None:
+            hits = leading_hits(batch, self._join, self._line)
+            if len(places := np.flatnonzero(hits)):
+                entries = batch.entries
+                answered = Joined(
+                    batch.events.take(places), numbers[places], entries.data, entries.bounds[places]
+                )
+                self._answer(answered, cached=True)
+            batch, numbers = batch.take(np.flatnonzero(~hits)), numbers[~hits]
+        self._offer(Events(batch.keys, batch.events, numbers))
+
+    def _enter(self, slot: int, batch: EventBatch) -> Ints:
+        """Number a batch's events, once there is room."""
         while self._window.room < len(batch):
-            self._read(producer, ledger)
+            self._read()
         _, numbers = self._window.enter(slot, 0, batch)
-        events = Events(batch.keys, batch.events, numbers)
-        while True:
-            accepted = self._join.offer(events)
-            if accepted == len(events):
-                return
+        return numbers
+
+    def _offer(self, events: Events) -> None:
+        """Let events into the join, all of them, as there is room."""
+        while len(events):
+            most = self._lets_in(len(events))
+            accepted = self._join.offer(events.slice(0, most)) if most else 0
             events = events.slice(accepted, len(events))
-            self._read(producer, ledger)
+            if len(events):
+                self._read()
+
+    def _lets_in(self, events: int) -> int:
+        return events if self._line is None else min(events, self._line.lets_in(self._join.pending))
 
     def _choose(self) -> None:
         """Let `auto` go on by what is cheaper for the keys that wait now."""
@@ -211,28 +280,48 @@ class NodeJoin:
         assert isinstance(engine, Engine), "a batch's `auto` is enrich_choice.py's"
         return engine
 
-    def _read(self, producer: Producer, ledger: Ledger) -> None:
+    def _read(self) -> None:
         """Read R once, and answer whom that completes."""
         if not self._chosen:
             self._choose()
+        began = time.monotonic()
         try:
             answers = self._join.step()
         except TooManyRowsError as error:
-            self._park(str(error), producer, ledger)
+            self._park(str(error))
             answers = None
+        self.reading_s += time.monotonic() - began
         if answers is not None and len(answers):
-            self._answer(answers, producer, ledger)
+            self._answer(answers)
             self._migrate()
         self._window.advance()
 
-    def _answer(self, joined: Joined, producer: Producer, ledger: Ledger) -> None:
+    def _answer(self, joined: Joined, *, cached: bool = False) -> None:
+        """Send answers, or let them stand in line."""
+        if self._line is None:
+            self._send(joined, np.ones(len(joined), np.bool_) if cached else None)
+        else:
+            self._line.stand(joined, cached=cached)
+            self._send_due()
+
+    def _send_due(self) -> None:
+        due = self._line.due(self._window.waiting()) if self._line is not None else None
+        if due is not None:
+            self._send(due.answers, due.cached)
+
+    def _send(self, joined: Joined, cached: Flags | None) -> None:
         found = self._window.finish(joined.ids)
         for one in found:
             whole = len(found) == 1
             events = joined.events if whole else joined.events.take(one.places)
             starts = joined.starts if whole else joined.starts[one.places]
             sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
-            self._by_disk.send(producer, ledger, one.slot, sourced, joined.entries, starts)
+            hits = cached if cached is None or whole else cached[one.places]
+            if hits is not None:
+                self._ledger.add(one.slot, outcome.HITS, int(hits.sum()))
+            self._by_disk.send(
+                self._producer, self._ledger, one.slot, sourced, joined.entries, starts, hits
+            )
 
     def _migrate(self) -> None:
         leaving = self._emigration.collected()
@@ -241,14 +330,14 @@ class NodeJoin:
             self._cache.take(leaving.entries, leaving.events, leaving.cycle, read_at)
             self._cache.departed()  # nobody else has to know
 
-    def _park(self, why: str, producer: Producer, ledger: Ledger) -> None:
+    def _park(self, why: str) -> None:
         """Set the events aside whose key has more rows than fit; the others go on."""
         left = self._join.engine.dismiss()
         log.error("events parked", extra={"events": len(left.ids), "reason": why})
         for one in self._window.finish(left.ids):
             events = left.events.take(one.places)
             origin = origins(self._topology.source.name, one.partitions, one.offsets)
-            producer.send_many(
+            self._producer.send_many(
                 self._topology.parked.name,
                 0,
                 events.data,
@@ -259,7 +348,8 @@ class NodeJoin:
                     (DETAIL, why.encode()),
                 ),
             )
-            ledger.add(one.slot, outcome.PARKED, len(events))
+            self._ledger.add(one.slot, outcome.PARKED, len(events))
+        self._send_due()
 
     def _follow_plan(self) -> None:
         for change in self._migrations.changes():
@@ -277,28 +367,3 @@ class NodeJoin:
 
     def _age(self) -> int:
         return int(np.clip(self._clock() - _EPOCH_S, 0, NOTHING - 1))
-
-
-def _chosen_join(
-    pipeline: Pipeline, relation: ChangingRelation, memory: int
-) -> tuple[MasterJoin, Emigration]:
-    """A join for `auto`, whose algorithm is chosen batch by batch; as `build_join` makes others."""
-    emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // REMEMBERED)
-    parameters = Parameters(keys=KEYS_A_QUERY)
-    engine = Engine(
-        SCAN,
-        relation.facts,
-        memory - emigration.allocated,
-        parameters=parameters,
-        policy=emigration,
-    )
-    return MasterJoin(engine, relation), emigration
-
-
-def _relation(settings: Settings, pipeline: Pipeline) -> ChangingRelation:
-    """The current snapshot, if the pipeline names a folder of them; else the table itself."""
-    folder = pipeline.master.snapshot
-    if folder is None:
-        return PipelineRelation(settings.database_url, pipeline)
-    command = f"dovetail spark snapshot {settings.pipeline}"
-    return CurrentSnapshot(versions_of(folder, pipeline.name), pipeline, command)

@@ -16,16 +16,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from dovetail.service.metrics import Latency
+from dovetail.errors import Unavailable
+from dovetail.join.mapper import groups
+from dovetail.service.metrics import Latency, event_time_lag
 from dovetail.stream import ledger as outcome
 from dovetail.stream.batch import EventBatch
-from dovetail.stream.ledger import Ledger
+from dovetail.stream.ledger import Ledger, parse
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 from dovetail.stream.slot_state import SlotState
 from dovetail.topology import Topology
+from services.spark.enrich_chain import Chain
 from services.spark.enrich_commit import NodeTransaction, States
 from services.spark.enrich_decode import BAD, EVENTS, BadEvents
-from services.spark.enrich_join import NodeJoin
+from services.spark.enrich_overload import NodeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from dovetail.stream.rdkafka import Producer
+    from services.spark.enrich_overload import Admission
 
 SCHEMA = "report binary"
+_OF_THE_LAST = (outcome.ENRICHED, outcome.OUTPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,10 @@ class Job:
     run: int
     start: dict[int, int]
     """From where on a slot reads that has not committed anything yet, by source partition."""
+    caution: int = 1
+    """Of lines of answers (stream/line.py): more after one was too crowded."""
+    admission: Admission | None = None
+    """How much is to be shed of this batch."""
 
     def state(self, committed: SlotState | None) -> SlotState:
         return committed or SlotState(positions=dict(self.start))
@@ -59,7 +68,18 @@ class Report:
     node: int
     counts: Counter[str]
     latency: Latency
+    lag: Latency
+    """How late events were by their own time, where the pipeline says which that is."""
     seconds: float
+    reading_s: float
+    """Of those, for reading R."""
+    seen: int
+    missed: int
+    """Where events may be shed: how many of the batch's were not cached, shed ones included."""
+    reached: dict[int, int]
+    """By source partition, how far it is answered."""
+    taken: dict[int, int]
+    """Events by slot."""
     held_bytes: int
     cached_keys: int
     algorithm: str
@@ -80,7 +100,7 @@ def enrich(job: Job, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     """Answer a node's events; `parts` have the rows that `decode` gives."""
     context = TaskContext.get()
     assert context is not None, "only Spark calls it"
-    report = _worker(job).work(context.partitionId(), parts)
+    report = _worker(job).work(context.partitionId(), parts, job.admission)
     yield pa.record_batch({"report": pa.array([report.message], pa.binary())})
 
 
@@ -98,21 +118,27 @@ class Worker:
         self.job = job
         self._topology = Topology(job.pipeline)
         self._states = States(job.settings, self._topology)
-        self._latency = Latency()
-        self._join = NodeJoin(job.settings, job.pipeline, self._topology, self._latency)
+        self._latency, self._lag = Latency(), event_time_lag()
+        overload = job.pipeline.overload
+        self._guard = NodeGuard(job.settings, job.pipeline, overload) if overload else None
+        self._join = Chain(job.settings, self._topology, self._latency, self._guard, job.caution)
         self._transactions: dict[int, NodeTransaction] = {}
 
-    def work(self, node: int, parts: Iterator[pa.RecordBatch]) -> Report:
+    def work(
+        self, node: int, parts: Iterator[pa.RecordBatch], admission: Admission | None
+    ) -> Report:
         began = time.monotonic()
         if node not in self._transactions:
             self._transactions[node] = NodeTransaction(
                 self.job.settings, self._topology, self._states, node
             )
         transaction = self._transactions[node]
+        if self._guard:
+            self._guard.begin(admission)
         try:
             found = transaction.begin(self.job.run)
             states = {slot: self.job.state(found.get(slot)) for slot in transaction.slots}
-            batch = _Batch(self._topology, self._join, transaction.producer, states)
+            batch = _Batch(self._topology, self._join, transaction.producer, states, self._lag)
             for part in parts:
                 batch.take(part)
             transaction.commit(batch.finish())
@@ -120,13 +146,20 @@ class Worker:
             transaction.drop()
             raise
         finally:
-            latency = Latency()
+            latency, lag = Latency(), event_time_lag()
             latency.take(self._latency)
+            lag.take(self._lag)
         return Report(
             node,
             batch.counts,
             latency,
+            lag,
             time.monotonic() - began,
+            self._join.reading_s,
+            self._guard.seen if self._guard else 0,
+            self._guard.missed if self._guard else 0,
+            batch.reached,
+            batch.taken,
             self._join.held_bytes,
             self._join.cached_keys,
             self._join.algorithm,
@@ -138,6 +171,8 @@ class Worker:
             transaction.drop()
         self._join.close()
         self._states.close()
+        if self._guard:
+            self._guard.close()
 
 
 _kept: list[Worker] = []
@@ -147,19 +182,27 @@ class _Batch:
     """A node's part of one batch, from its first row to the states to commit."""
 
     def __init__(
-        self, topology: Topology, join: NodeJoin, producer: Producer, states: dict[int, SlotState]
+        self,
+        topology: Topology,
+        join: Chain,
+        producer: Producer,
+        states: dict[int, SlotState],
+        lag: Latency,
     ) -> None:
         self._topology = topology
         self._join = join
         self._producer = producer
         self._states = states
-        self._ledger = Ledger()
-        for slot, state in states.items():
-            self._ledger.open(slot, SlotState(state.counts).text)
+        self._lag = lag
+        self._ledgers = [_opened(states, link.number) for link in topology.links]
+        self._ledger = self._ledgers[0]
         self._done = {slot: self._positions(state) for slot, state in states.items()}
-        self._reached: dict[int, int] = {}
+        self._last = {slot: at - 1 for slot, at in self._done.items()}
+        """The offsets of the last events taken, by slot and source partition."""
+        self.reached: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
-        join.begin(states)
+        join.begin(states, producer, self._ledgers)
 
     def take(self, part: pa.RecordBatch) -> None:
         names = ("slot", "kind", "partition", "reached")
@@ -171,23 +214,41 @@ class _Batch:
                 new = np.flatnonzero(batch.offsets >= self._done[slot][batch.partitions])
                 if len(new) < len(batch):
                     batch = batch.take(new)
-                self._join.take(slot, batch, self._producer, self._ledger)
+                if self._topology.pipeline.order.kept:
+                    self._require_order(slot, batch)
+                if batch.event_times is not None:
+                    self._lag.observe(time.time_ns() // 1_000_000 - batch.event_times)
+                self._join.take(slot, batch)
             elif kind == BAD:
                 self._bury(slot, BadEvents.from_message(payloads[row].as_py()))
             else:
-                self._reached[partition] = max(reached, self._reached.get(partition, 0))
+                self.reached[partition] = max(reached, self.reached.get(partition, 0))
 
     def finish(self) -> dict[int, SlotState]:
         """Answer all that waits; return what the slots have behind them then."""
-        self._join.finish(self._producer, self._ledger)
+        self._join.finish()
         states = {}
         for slot, state in self._states.items():
             positions = dict(state.positions)
-            for partition, reached in self._reached.items():
+            for partition, reached in self.reached.items():
                 positions[partition] = max(reached, state.position(partition))
-            states[slot] = SlotState(SlotState.parse(self._ledger.text(slot)).counts, positions)
-        self.counts = self._ledger.commit()
+            counts, *further = (parse(ledger.text(slot)) for ledger in self._ledgers)
+            states[slot] = SlotState(counts, positions, tuple(further))
+            self.taken[slot] = counts[outcome.IN] - state.counts[outcome.IN]
+        self.counts = _told([ledger.commit() for ledger in self._ledgers])
         return states
+
+    def _require_order(self, slot: int, batch: EventBatch) -> None:
+        """Raise unless events come in their partition's order, as Spark's shuffle leaves them."""
+        last = self._last[slot]
+        for partition, rows in groups(batch.partitions):
+            offsets = np.concatenate([last[partition : partition + 1], batch.offsets[rows]])
+            if (np.diff(offsets) <= 0).any():
+                raise Unavailable(
+                    f"events of partition {partition} came in another order than they stand there, "
+                    f"and the pipeline keeps order: {self._topology.pipeline.order}"
+                )
+            last[partition] = offsets[-1]
 
     def _positions(self, state: SlotState) -> Ints:
         """By source partition."""
@@ -213,3 +274,20 @@ class _Batch:
                     (DETAIL, bad.details[i].encode()),
                 ),
             )
+
+
+def _opened(states: dict[int, SlotState], link: int) -> Ledger:
+    """A ledger of one table's counts, by the slots of the first one's keys."""
+    ledger = Ledger()
+    for slot, state in states.items():
+        ledger.open(slot, SlotState(state.of_link(link).counts).text)
+    return ledger
+
+
+def _told(by_table: list[Counter[str]]) -> Counter[str]:
+    """What became of the batch's events; outputs of a chain's tables but the last are none."""
+    first, last = by_table[0], by_table[-1]
+    told = sum(by_table, Counter())
+    return Counter(
+        {**told, outcome.IN: first[outcome.IN], **{name: last[name] for name in _OF_THE_LAST}}
+    )

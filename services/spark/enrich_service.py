@@ -1,25 +1,38 @@
-"""What the rest of the pipeline sees of `enrich`: HTTP, heartbeats, metrics, one line a while."""
+"""What the rest of the pipeline sees of `enrich`: HTTP, heartbeats, metrics, one line a while.
+
+Events by HTTP are ingest's own code: they go to the source topic, as any sender's do.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
+from dovetail.service.stage import Context
 from dovetail.stream import ledger
-from dovetail.topology import ENRICH
+from dovetail.topology import ENRICH, Topology
+from services.ingest.routes import EventsByHttp
+from services.mapper.skew import Skew
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from services.spark.enrich_node import Report
+
+log = logging.getLogger(__name__)
 
 _TOLD_EVERY_S = 5.0
 
@@ -27,11 +40,18 @@ _TOLD_EVERY_S = 5.0
 class EnrichService:
     """Answers as a stage does, for the driver; HTTP only where DOVETAIL_PORT is set."""
 
-    def __init__(self, settings: Settings, pipeline: Pipeline) -> None:
-        self.reason = "starting"
-        """Why it is not ready; empty when it is."""
+    def __init__(self, settings: Settings, pipeline: Pipeline, stopping: threading.Event) -> None:
+        """`stopping` is set if it cannot go on."""
+        self.trouble = "starting"
+        """Why batches are not answered; empty when they are."""
+        self.failure: BaseException | None = None
+        """What it could not go on after."""
+        self._stopping = stopping
         self._pipeline = pipeline
-        self._metrics = Metrics()
+        self._metrics = Metrics(ENRICH)
+        self._skew = Skew(pipeline.slots, time.monotonic())
+        self._lag = self._metrics.event_time_lag() if pipeline.source.event_time else None
+        self._inbox = EventsByHttp(Context(settings, pipeline, Topology(pipeline), self._metrics))
         self._counts: Counter[str] = Counter()
         self._figures: dict[str, float] = {}
         self._alarm = ""
@@ -55,12 +75,14 @@ class EnrichService:
         self._thread.join(timeout=5)
         self._heart.stop()
 
-    def note(self, reports: list[Report], seconds: float) -> None:
+    def note(self, reports: list[Report], seconds: float, figures: Mapping[str, float]) -> None:
         """Show what a batch did."""
         batch: Counter[str] = Counter()
         for report in reports:
             batch.update(report.counts)
             self._metrics.latency.take(report.latency)
+            if self._lag is not None:
+                self._lag.take(report.lag)
         self._metrics.committed(batch, seconds)
         self._counts.update(batch)
         self._alarm = next((report.alarm for report in reports if report.alarm), "")
@@ -70,8 +92,17 @@ class EnrichService:
             "cache_keys": sum(report.cached_keys for report in reports),
             "batch_seconds": seconds,
             "batch_events": batch[ledger.IN],
+            **self._skew_of(reports),
+            **figures,
         }
         self._tell(seconds, batch[ledger.IN])
+
+    def _skew_of(self, reports: list[Report]) -> dict[str, float]:
+        by_slot = np.zeros(self._pipeline.slots, np.int64)
+        for report in reports:
+            by_slot[list(report.taken)] += list(report.taken.values())
+        self._skew.add(by_slot, time.monotonic())
+        return self._skew.figures()
 
     def _tell(self, seconds: float, events: int) -> None:
         now, taken = time.monotonic(), self._counts[ledger.IN]
@@ -86,14 +117,31 @@ class EnrichService:
 
     def _look(self) -> Look:
         counts = {f"events.{name}": float(count) for name, count in self._counts.items()}
-        return Look(self.reason, self._alarm, {**counts, **self._figures})
+        latency = self._metrics.latency.told()
+        return Look(self._reason(), self._alarm, {**counts, **self._figures, **latency})
+
+    def _reason(self) -> str:
+        """Why it is not ready; empty when it is."""
+        return self.trouble or (self._inbox.waiting_for() if self._server is not None else "")
+
+    def _fail(self, failure: BaseException) -> None:
+        log.critical("events by HTTP failed", exc_info=failure)
+        self.failure = failure
+        self._stopping.set()
 
     def _serve(self) -> None:
         if self._server is not None:
             self._server.run()
 
     def _app(self) -> FastAPI:
-        app = FastAPI(title="Dovetail enrich")
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            self._inbox.start(self._fail)
+            yield
+            self._inbox.stop()
+
+        app = FastAPI(title="Dovetail enrich", lifespan=lifespan)
+        app.include_router(self._inbox.routes())
 
         @app.get("/health")
         def health() -> dict[str, str]:
@@ -101,14 +149,15 @@ class EnrichService:
 
         @app.get("/ready")
         def ready(response: Response) -> dict[str, str]:
-            if self.reason:
+            if reason := self._reason():
                 response.status_code = 503
-                return {"state": "not ready", "reason": self.reason}
+                return {"state": "not ready", "reason": reason}
             return {"state": "ready", "alarm": self._alarm} if self._alarm else {"state": "ready"}
 
         @app.get("/metrics")
         def metrics() -> Response:
-            self._metrics.show({**self._figures, "alarm": float(bool(self._alarm))})
+            ready, alarm = float(not self._reason()), float(bool(self._alarm))
+            self._metrics.show({"ready": ready, "alarm": alarm, **self._figures})
             return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
         return app

@@ -58,4 +58,8 @@ JOBS = {
         "run a pipeline of engine: spark, from its source to its sink, until it is stopped",
         "services.spark.enrich",
     ),
+    "backfill": Job(
+        "complete what was shed, unmatched or parked, by the master data of now",
+        "services.spark.backfill",
+    ),
 }

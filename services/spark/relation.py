@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from dovetail.settings import Settings
 
 
-def relation_of(settings: Settings, pipeline: Pipeline) -> ChangingRelation:
+def relation_of(
+    settings: Settings, pipeline: Pipeline, link: int = 1, *, read_ahead: bool = False
+) -> ChangingRelation:
     folder = pipeline.master.snapshot
     if folder is None:
-        return PipelineRelation(settings.database_url, pipeline, read_ahead=False)
+        return PipelineRelation(settings.database_url, pipeline, read_ahead=read_ahead)
     command = f"dovetail spark snapshot {settings.pipeline}"
-    return CurrentSnapshot(versions_of(folder, pipeline.name, settings.link), pipeline, command)
+    return CurrentSnapshot(versions_of(folder, pipeline.name, link), pipeline, command)

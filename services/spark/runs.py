@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "dovetail"
 BEAT_S = 2.0
+STATES = ("running", "done", "failed", "lost")
+"""Of which `lost` is one said to be running, by a process that died."""
 SILENT = "30 seconds"
 """A run not heard of for so long is of a process that died."""
 
@@ -57,8 +59,11 @@ class AlreadyRunsError(DovetailError):
     """The job of this pipeline is run by somebody else."""
 
 
-def control_engine(database_url: str) -> sa.Engine:
-    """The control database; every connection is closed after its use, and locks go with it."""
+def control_engine(database_url: str, *, pooled: bool = False) -> sa.Engine:
+    """The control database; every connection is closed after its use, and locks go with it.
+
+    Pooled, for whoever asks often and takes no locks: connections stay open, and are tried first.
+    """
     try:
         url = sa.make_url(database_url).set(drivername="postgresql+psycopg")
     except SQLAlchemyError:
@@ -67,6 +72,15 @@ def control_engine(database_url: str) -> sa.Engine:
             "DATABASE_URL cannot be read: write postgresql://user@host:5432/database, with the "
             "special characters of a password percent-encoded"
         ) from None
+    if pooled:
+        return sa.create_engine(
+            url,
+            pool_size=4,
+            max_overflow=12,
+            pool_timeout=10,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10},
+        )
     return sa.create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
 
 
@@ -212,7 +226,7 @@ class RunRow:
     id: int
     job: str
     state: str
-    """running, done, failed, or lost: said to be running, by a process that died."""
+    """One of STATES."""
     process: str
     started_at: datetime
     ended_at: datetime | None

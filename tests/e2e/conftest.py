@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from contextlib import contextmanager
@@ -12,15 +13,33 @@ import yaml
 
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
+from dovetail.pipeline.spec import Engine
 from dovetail.stream.topics import admin_of
 from dovetail.testing.pipeline import RunningPipeline
+from dovetail.testing.threads import ThreadedPipeline
 from tests.e2e import shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from deploy.local.stack import Stack
+
+ENGINE = Engine(os.environ.get("DOVETAIL_ENGINE") or Engine.SERVICES)
+"""What runs the pipelines of all these tests: `make test-spark-e2e` sets it to spark."""
+
+
+_STARTS_S = 1_800
+"""Tests that kill Spark's driver wait for its starts, again and again."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if ENGINE is Engine.SPARK:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(_STARTS_S), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +66,7 @@ def run_pipeline(
 
     @contextmanager
     def run(spec: dict[str, Any], **environment: str) -> Iterator[RunningPipeline]:
-        named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
+        named = {"name": f"test-{uuid.uuid4().hex[:12]}", "engine": str(ENGINE), **spec}
         pipeline = RunningPipeline(home, stack.bootstrap, database, named, environment=environment)
         try:
             with pipeline:
@@ -58,5 +77,35 @@ def run_pipeline(
             own = [name for name in own if name.startswith(named["name"])]
             for deletion in admin.delete_topics(own).values():
                 deletion.result(30)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def spark(stack: Stack) -> Iterator[SparkSession]:
+    """Start Spark in the test's own process, for all tests of a module."""
+    from services.spark.session import spark_session
+    from services.spark.settings import SparkSettings
+
+    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
+    session = spark_session(settings, "test")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def run_within(
+    request: pytest.FixtureRequest, stack: Stack, database: str, tmp_path: Path
+) -> Callable[[dict[str, Any]], ThreadedPipeline]:
+    """Run the pipeline of a spec in the test's own process, over the test's own database."""
+
+    def run(spec: dict[str, Any]) -> ThreadedPipeline:
+        named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
+        of_test = tmp_path, stack.bootstrap, database, named
+        if ENGINE is Engine.SERVICES:
+            return ThreadedPipeline(*of_test)
+        from dovetail.testing.spark import SparkPipeline
+
+        return SparkPipeline(*of_test, request.getfixturevalue("spark"))
 
     return run

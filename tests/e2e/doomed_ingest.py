@@ -1,7 +1,11 @@
-"""Ingest that kills itself in a request's transaction: `doomed_ingest.py sent|committed`.
+"""What takes events by HTTP and kills itself in a request's transaction:
+
+`doomed_ingest.py sent|committed PROCESS`
 
 sent       the events and the marker are at the broker, and the commit is about to be asked for
 committed  the broker has committed, and the answer is about to be given
+
+The process is `ingest`, or `enrich`, where Spark runs the pipeline.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import threading
 
 from dovetail.service.stage import run_stage
 from dovetail.stream.rdkafka import Producer
-from dovetail.topology import INGEST
+from dovetail.topology import ENRICH, INGEST
 from services.ingest.main import build
 from services.ingest.settings import step
 
@@ -30,6 +34,14 @@ def die(producer, timeout_s=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def run():
+    if sys.argv[2] == INGEST:
+        return run_stage(INGEST, step, build)
+    from services.spark.__main__ import main
+
+    return main([ENRICH])
+
+
 if __name__ == "__main__":
     Producer.commit = die
-    sys.exit(run_stage(INGEST, step, build))
+    sys.exit(run())

@@ -7,13 +7,11 @@ them all. Here every one of each has its turn.
 from __future__ import annotations
 
 import os
-import uuid
 
 import psycopg
 import pytest
 
 from dovetail.pipeline.spec import Algorithm, JoinKind
-from dovetail.testing.threads import ThreadedPipeline
 from tests.e2e import shop
 
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
@@ -45,20 +43,13 @@ def combinations():
     ("algorithm", "kind", "shape", "nodes"),
     [pytest.param(*one, id="-".join(map(str, one))) for one in combinations()],
 )
-def test_the_pipeline_gives_what_sql_gives(
-    algorithm, kind, shape, nodes, stack, database, tmp_path
-):
+def test_the_pipeline_gives_what_sql_gives(algorithm, kind, shape, nodes, run_within, database):
     of = SHAPES[shape]
     of.fill(database)
     with psycopg.connect(database) as connection:
         connection.execute(f"CREATE INDEX ON goods ({', '.join(of.columns)})")
-    spec = {
-        "name": f"test-{uuid.uuid4().hex[:12]}",
-        **of.spec(str(kind)),
-        "algorithm": str(algorithm),
-        "nodes": nodes,
-    }
-    with ThreadedPipeline(tmp_path, stack.bootstrap, database, spec) as pipeline:
+    spec = {**of.spec(str(kind)), "algorithm": str(algorithm), "nodes": nodes}
+    with run_within(spec) as pipeline:
         events = of.good_events()
         for _ in range(ROUNDS):
             pipeline.send(events)

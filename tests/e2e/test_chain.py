@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import uuid
 
 import psycopg
 import pytest
-
-from dovetail.testing.threads import ThreadedPipeline
 
 PRODUCTS, VENDORS, EVENTS = 60, 7, 1_500
 SQL = """
@@ -107,10 +104,9 @@ def fill(database):
         pytest.param(kinds("inner", "inner", "anti", "semi"), id="inner-inner-anti"),
     ],
 )
-def test_every_table_of_a_chain_adds_what_sql_adds(spec, stack, database, tmp_path):
+def test_every_table_of_a_chain_adds_what_sql_adds(spec, run_within, database):
     fill(database)
-    named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
-    with ThreadedPipeline(tmp_path, stack.bootstrap, database, named) as pipeline:
+    with run_within(spec) as pipeline:
         for seed in range(2):
             pipeline.send([*sales(EVENTS, seed), b"{}", b'{"sale": 1, "product": null}'])
             final = pipeline.drain()
@@ -129,10 +125,9 @@ def test_every_table_of_a_chain_adds_what_sql_adds(spec, stack, database, tmp_pa
         assert tables == {link.master.table for link in links if link.join != "left"}
 
 
-def test_a_row_missing_in_one_table_does_not_lose_the_others(stack, database, tmp_path):
+def test_a_row_missing_in_one_table_does_not_lose_the_others(run_within, database):
     fill(database)
-    spec = {"name": f"test-{uuid.uuid4().hex[:12]}", **CHAIN, "join": "left"}
-    with ThreadedPipeline(tmp_path, stack.bootstrap, database, spec) as pipeline:
+    with run_within({**CHAIN, "join": "left"}) as pipeline:
         pipeline.send([b'{"sale": 1, "product": 999, "buyer": {"code": "c-1"}}'])
         assert not pipeline.drain().problems
         ((headers, output),) = pipeline.messages(pipeline.topology.enriched)
@@ -145,7 +140,7 @@ def test_a_row_missing_in_one_table_does_not_lose_the_others(stack, database, tm
             "segment": "segment 1",
             "region": None,
         }
-        assert headers["origin"] == f"{spec['name']}/0/0"
+        assert headers["origin"] == f"{pipeline.spec.name}/0/0"
 
 
 @pytest.mark.timeout(600)
@@ -158,7 +153,7 @@ def test_phases_of_a_chain_are_killed_and_the_output_stays_exact(run_pipeline, d
                 lambda seen, then=turn: seen.enriched > then * EVENTS, "it is enriched"
             )
             pipeline.send(sales(3 * EVENTS, 10 + turn))
-            pipeline.kill(name)
+            pipeline.kill(pipeline.process_of(name))
         final = pipeline.drain()
         assert not final.problems
         verdict = pipeline.verdict()

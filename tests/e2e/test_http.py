@@ -24,7 +24,9 @@ from confluent_kafka import Producer
 from deploy.local.home import CHECKOUT
 from deploy.local.services import is_ready
 from dovetail.demo.catalogue import load_catalogue
+from dovetail.pipeline.spec import Engine
 from tests.e2e import shop
+from tests.e2e.conftest import ENGINE
 from tests.e2e.test_kill import SALES
 
 LINES, JSON = "application/x-ndjson", "application/json"
@@ -33,7 +35,7 @@ EXAMPLE, ANSWER = BLOCK.findall((CHECKOUT / "docs" / "http.md").read_text())
 SHORT_EXAMPLE = next(
     found for found in BLOCK.findall((CHECKOUT / "README.md").read_text()) if "/v1/events" in found
 )
-PATIENCE_S = 60
+PATIENCE_S = 60 if ENGINE is Engine.SERVICES else 300
 
 
 def post(url, body, kind=LINES, key=None, **headers):
@@ -80,7 +82,7 @@ def test_events_by_http_are_joined_as_sql_joins_them(run_pipeline, database):
     bad = [event for event in shop.INT.bad_events() if event and event.lstrip()[:1] == b"{"]
     bad = [event for event in bad if is_json(event)]
     with run_pipeline(shop.INT.spec("inner")) as pipeline:
-        url = pipeline.url("ingest")
+        url = pipeline.url(pipeline.process_of("ingest"))
         status, answer, _ = post(url, array(good), JSON)
         assert (status, answer["accepted"]) == (202, len(good))
         assert answer["topic"] == pipeline.topology.source.name
@@ -139,7 +141,7 @@ def run_example(example, url, folder):
 @contextmanager
 def doomed(pipeline, moment):
     """Ingest in the place of the pipeline's own, which is killed, until it kills itself."""
-    pipeline.kill("ingest")
+    pipeline.kill(pipeline.process_of("ingest"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {
@@ -147,10 +149,14 @@ def doomed(pipeline, moment):
         "DATABASE_URL": pipeline.settings.database_url,
         "DOVETAIL_PIPELINE": str(pipeline.settings.pipeline),
         "DOVETAIL_PORT": str(port),
+        "DOVETAIL_LOCAL": "1",
         "PYTHONPATH": str(CHECKOUT),
     }
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("doomed_ingest.py")), moment],
+        [
+            *(sys.executable, str(Path(__file__).with_name("doomed_ingest.py"))),
+            *(moment, pipeline.process_of("ingest")),
+        ],
         env={**os.environ, **environment},
         cwd=CHECKOUT,
     )
@@ -173,10 +179,11 @@ def test_a_request_is_sent_once_whenever_ingest_is_killed(run_pipeline, database
     load_catalogue(database, rows=1_000, report=lambda _: None)
     timed = {**SALES, "source": {**SALES["source"], "event_time": "sold_at"}}
     with run_pipeline({**timed, "nodes": 1}) as pipeline:
+        ingest = pipeline.process_of("ingest")
         # The documentation's own examples, as they stand; and once more, as if unanswered.
         (tmp_path / "sales.ndjson").write_bytes(sales(5_000, 7))
         answers = [
-            run_example(example, pipeline.url("ingest"), tmp_path)
+            run_example(example, pipeline.url(ingest), tmp_path)
             for example in (EXAMPLE, EXAMPLE, SHORT_EXAMPLE)
         ]
         assert answers[0] == answers[1]
@@ -192,7 +199,7 @@ def test_a_request_is_sent_once_whenever_ingest_is_killed(run_pipeline, database
             pipeline.wait_until_ready()
             statuses = Counter()
             for _ in range(3):
-                status, answer, headers = post(pipeline.url("ingest"), body, key=key)
+                status, answer, headers = post(pipeline.url(ingest), body, key=key)
                 assert (status, answer["accepted"]) == (202, 500)
                 statuses[headers["Idempotent-Replayed"]] += 1
             # What was committed is known; what was only sent is not there, and is sent now.
@@ -206,6 +213,6 @@ def test_a_request_is_sent_once_whenever_ingest_is_killed(run_pipeline, database
         assert verdict.differences == []
         assert verdict.events == sent
         assert verdict.unmatched > 0
-        with urllib.request.urlopen(f"{pipeline.url('ingest')}/metrics", timeout=5) as metrics:
+        with urllib.request.urlopen(f"{pipeline.url(ingest)}/metrics", timeout=5) as metrics:
             lag = re.search(r"dovetail_event_time_lag_seconds_count (\d+)", metrics.read().decode())
         assert int(lag[1]) > 0

@@ -6,7 +6,9 @@ A Spark session takes ten seconds to start, so that `make test` has a few of the
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import threading
 import uuid
 from collections import Counter
@@ -20,15 +22,14 @@ from pyspark.errors import PySparkException
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.demo.generate import MAX_RATE, GenerateSettings, generate
 from dovetail.pipeline.spec import Algorithm
+from dovetail.stream.line import CrowdedError
 from dovetail.stream.topics import admin_of, ends
 from dovetail.testing.spark import SparkPipeline
 from services.spark import enrich_decode, enrich_node
 from services.spark.enrich import answer
 from services.spark.enrich_commit import take_over
 from services.spark.enrich_node import Job
-from services.spark.session import spark_session
-from services.spark.settings import SparkSettings
-from tests.e2e import shop
+from tests.e2e import shop, test_chain, test_order
 from tests.e2e.test_join_kinds import (
     assert_dead_letters_say_why,
     assert_unmatched_say_why,
@@ -39,14 +40,6 @@ from tests.e2e.test_kill import KEYS, SALES, assert_exact
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
 ALL = bool(os.environ.get("DOVETAIL_SPARK"))
 only_in_test_spark = pytest.mark.skipif(not ALL, reason="make test-spark runs it")
-
-
-@pytest.fixture(scope="module")
-def spark(stack):
-    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
@@ -160,6 +153,65 @@ def by_one_node(pipeline, job):
         .collect()
     )
     return [enrich_node.Report.of(row.report) for row in rows]
+
+
+@only_in_test_spark
+@pytest.mark.timeout(300)
+def test_a_chain_that_is_run_again_whole_or_in_part_is_written_once(run_on_spark, database):
+    test_chain.fill(database)
+    events = list(test_chain.sales(test_chain.EVENTS, 1))
+    with run_on_spark(test_chain.CHAIN) as pipeline:
+        pipeline.send(events)
+        by_one_node(pipeline, begun(pipeline))
+        halfway = pipeline.audit()
+        assert halfway.problems == []
+        assert halfway.outputs > 0
+        assert not halfway.drained
+        final = pipeline.drain()
+        assert final.outputs > halfway.outputs
+        answer(pipeline.source(), begun(pipeline))
+        assert pipeline.audit() == final
+        assert final.problems == []
+        assert final.copies > 0
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert final.taken == verdict.events == len(events)
+        assert final.outputs == verdict.outputs == verdict.expected > 0
+
+
+@only_in_test_spark
+@pytest.mark.timeout(300)
+def test_answers_that_crowd_the_line_are_fewer_at_a_time_when_it_is_tried_again(
+    run_on_spark, database
+):
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE goods (id bigint, name text)")
+        connection.execute(
+            "INSERT INTO goods SELECT id, repeat('x', 4000) FROM generate_series(1, 400) id,"
+            " generate_series(1, 3)"
+        )
+        connection.execute("CREATE INDEX ON goods (id)")
+    spec = {**test_order.spec("srj", "source"), "memory": "4MiB", "nodes": 1}
+    chance = random.Random(5)
+    with run_on_spark(spec) as pipeline:
+        pipeline.send(
+            json.dumps({"sale": sale, "id": chance.randint(1, 440)}).encode()
+            for sale in range(3_000)
+        )
+        tries = 0
+        while not pipeline.audit().drained:
+            tries += 1
+            assert tries < 10
+            try:
+                pipeline.drain()
+            except PySparkException as error:
+                assert CrowdedError.__name__ in str(error)  # noqa: PT017 - it need not be raised
+        assert tries > 1, "the line had room for all"
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert verdict.outputs > 3_000
+        by_slot, _ = test_order.disorders(pipeline)
+        assert max(by_slot) == 0
 
 
 @only_in_test_spark

@@ -432,7 +432,6 @@ def test_an_unreadable_url_is_told_without_its_password(url: str) -> None:
     assert "postgresql://user@host:5432/database" in str(caught.value)
 
 
-def test_the_command_tells_an_unreachable_database_and_fails() -> None:
-    out = io.StringIO()
-    assert check_command(DEMO, "postgresql://127.0.0.1:1/master", out) == 1
-    assert out.getvalue().startswith("PostgreSQL cannot be reached")
+def test_the_command_tells_an_unreachable_database() -> None:
+    with pytest.raises(Unavailable, match="PostgreSQL cannot be reached"):
+        check_command(DEMO, "postgresql://127.0.0.1:1/master", io.StringIO())

@@ -48,6 +48,7 @@ from services.disk_phase.settings import shares
 from services.spark.frequency_source import Span, new_events
 from services.spark.frequency_state import Counts, Version
 from services.spark.plan import Horizon, purpose_of
+from services.spark.runs import control_engine
 from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.integration.frequency_kit import DAY_MS, HALF_LIFE_S, Frequencies
@@ -241,7 +242,7 @@ def test_counts_and_plan_equal_sql_run_after_run(frequencies, database):
     assert len(list(job.state.glob("*/counts/*"))) == 2
 
     app = FastAPI()
-    app.include_router(plan_routes(job.spec, database))
+    app.include_router(plan_routes(job.spec, control_engine(database)))
     client = TestClient(app)
     root = f"/v1/pipelines/{job.spec.name}/plans"
     assert [one["version"] for one in client.get(root).json()] == [3, 2, 1]

@@ -15,7 +15,9 @@ from fastapi.testclient import TestClient
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dovetail.errors import ConfigError, Unavailable
-from services.control.runs import RunsCollector, run_routes
+from services.control.metrics import RunsCollector
+from services.control.problems import tell_problems
+from services.control.routes.spark import run_routes
 from services.spark import runs
 from services.spark.runs import RUNS, AlreadyRunsError, Run, control_engine, last_runs
 
@@ -123,9 +125,15 @@ def test_the_control_service_shows_the_runs(engine):
     registry = CollectorRegistry()
     registry.register(RunsCollector("sales", engine))
     shown = generate_latest(registry).decode()
-    assert 'dovetail_spark_run{job="snapshot",state="done"} 1.0' in shown
-    assert 'dovetail_spark_run_figure{job="snapshot",name="rows"} 7.0' in shown
-    assert "new" not in shown, "a gauge is a number"
+    assert (
+        'dovetail_spark_run_state{pipeline="sales",spark_job="snapshot",state="done"} 1.0' in shown
+    )
+    assert (
+        'dovetail_spark_run_state{pipeline="sales",spark_job="snapshot",state="failed"} 0.0'
+        in shown
+    )
+    assert 'dovetail_spark_run_rows{pipeline="sales",spark_job="snapshot"} 7.0' in shown
+    assert "dovetail_spark_run_version{" not in shown, "a gauge is a number"
     app = FastAPI()
     app.include_router(run_routes("sales", engine))
     (row,) = TestClient(app).get("/v1/spark/runs").json()
@@ -137,4 +145,5 @@ def test_without_the_database_the_other_figures_are_shown_all_the_same():
     assert list(RunsCollector("sales", lost).collect()) == []
     app = FastAPI()
     app.include_router(run_routes("sales", lost))
+    tell_problems(app)
     assert TestClient(app).get("/v1/spark/runs").status_code == 503

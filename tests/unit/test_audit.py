@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
-from dovetail.audit import Audit, _problems
+from dovetail.audit import Audit, _problems, _taken_too_often
 from dovetail.pipeline.spec import Pipeline
+from dovetail.stream.late import unbalanced
 from dovetail.topology import Topology
 
 DRAINED = {
@@ -135,3 +136,26 @@ def test_an_event_lost_or_doubled_anywhere_is_a_problem(changes, problem):
     seen = audit_of(**changes)
     assert seen.off
     assert problem in seen.problems
+
+
+def test_what_backfill_completed_has_moved_to_enriched():
+    before = audit_of(mapper={"mapped": 80, "shed.topw": 10}, disk_phase={"parked": 2})
+    moved = {"of.shed": 10, "of.unmatched": 6, "of.parked": 2, "late": 15, "unmatched": 3}
+    after = Audit(before.stages, before.topology, 0, late=Counter({**moved, "outputs": 40}))
+    assert unbalanced(after.late) == []
+    assert after.enriched == before.enriched + 15
+    assert after.unmatched == before.unmatched - 6 + 3
+    assert (after.shed, after.parked) == (0, 0)
+    assert after.outputs == before.outputs + 40
+    assert after.in_flight == before.in_flight
+    assert after.hit_rate == before.hit_rate
+    assert "enriched 90 (15 late) + unmatched 12" in after.equation()
+
+
+def test_backfill_has_to_give_out_what_it_took_and_no_more_than_there_was():
+    assert unbalanced(Counter({"of.shed": 10, "late": 9})) == [
+        "backfill took 10 events and gave out 9"
+    ]
+    seen = audit_of(mapper={"mapped": 80, "shed.topw": 10})
+    seen.late.update({"of.shed": 11, "late": 11})
+    assert list(_taken_too_often(seen)) == ["backfill completed 1 events more than were shed"]

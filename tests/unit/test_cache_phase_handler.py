@@ -67,6 +67,10 @@ class Topic:
     def waiting_for(self):
         return "loading" if self.waiting else ""
 
+    @property
+    def loaded(self):
+        return float(not self.waiting)
+
     def close(self):
         self.closed = True
 

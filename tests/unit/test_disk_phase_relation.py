@@ -17,7 +17,7 @@ from dovetail.pipeline.spec import Algorithm, Pipeline
 from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
 from dovetail.settings import Settings
-from dovetail.topology import Topology
+from dovetail.topology import DISK_PHASE, Topology
 from services.disk_phase.build import build_join
 from services.disk_phase.relation import relation_of
 from tests.unit.engine_kit import rows_each
@@ -43,7 +43,7 @@ def pipeline_over(folder, algorithm):
 def test_events_wait_for_the_first_snapshot_and_are_answered_by_it(algorithm, tmp_path):
     of = pipeline_over(tmp_path, algorithm)
     settings = Settings("none", "none", Path("some/pipeline.yaml"))
-    context = Context(settings, of, Topology(of), Metrics())
+    context = Context(settings, of, Topology(of), Metrics(DISK_PHASE))
     relation = relation_of(context)
     (annex,) = context.annexes
     assert annex.waiting_for().endswith("yet: run `dovetail spark snapshot some/pipeline.yaml`")

@@ -13,7 +13,7 @@ from dovetail.service.metrics import Metrics
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Records
-from dovetail.topology import Topology
+from dovetail.topology import INGEST, Topology
 from services.ingest.handler import IngestHandler
 from tests.property.avro_reference import encode
 
@@ -122,7 +122,7 @@ def test_events_of_another_format_have_their_time_too(load, tmp_path):
 
 
 def test_how_late_events_come_is_shown(load):
-    metrics = Metrics()
+    metrics = Metrics(INGEST)
     passed_on(load(SPEC), EVENTS, metrics.event_time_lag())
     found = {
         sample.labels.get("le", sample.name): sample.value

@@ -14,7 +14,7 @@ from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
 from dovetail.settings import Settings
-from dovetail.topology import Topology
+from dovetail.topology import INGEST, Topology
 from services.ingest import settings
 from services.ingest.routes import EventsByHttp
 
@@ -34,7 +34,7 @@ def client_of(**source):
     )
     # Nobody listens there, and the inbox is not started: it takes nothing.
     nowhere = Settings("127.0.0.1:1", "postgresql://nowhere/none", "pipeline.yaml")
-    annex = EventsByHttp(Context(nowhere, pipeline, Topology(pipeline), Metrics()))
+    annex = EventsByHttp(Context(nowhere, pipeline, Topology(pipeline), Metrics(INGEST)))
     app = FastAPI()
     app.include_router(annex.routes())
     return TestClient(app)

@@ -57,3 +57,15 @@ def test_security_settings_reach_the_kafka_client_and_other_variables_do_not():
 def test_what_the_code_asks_of_the_client_cannot_be_overridden():
     settings = Settings.from_environment({**LEAST, "KAFKA_CLIENT_ID": "mine"})
     assert settings.client({"client.id": "ours"})["client.id"] == "ours"
+
+
+def test_no_secret_is_shown():
+    settings = Settings.from_environment(
+        {
+            "KAFKA_BOOTSTRAP": "broker:9092",
+            "DATABASE_URL": "postgresql://me:hidden@db/shop",
+            "KAFKA_SASL_PASSWORD": "hidden too",
+        }
+    )
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in str(settings)

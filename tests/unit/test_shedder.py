@@ -202,7 +202,7 @@ def test_a_step_that_comes_late_does_not_let_in_more_than_a_little():
 def test_what_is_shed_is_what_the_strategy_ranks_lowest():
     simulated = Simulated(disk_rate=1_000)
     simulated.run(60, rate=10_000)
-    simulated.shedder.strategy = TopW(KeyIsFrequency())
+    simulated.shedder.doors.strategy = TopW(KeyIsFrequency())
     keys = keys_of(np.random.default_rng(1).integers(0, 100, 1_000))
     kept = simulated.phases.tick(0.1, keys)
     assert 0 < np.count_nonzero(kept) < 1_000
@@ -220,7 +220,7 @@ def hits_and_misses(shedder, known, disk_rate):
     kept_hits, kept_misses = [], []
     for tick in range(2_500):
         if shedder.shedding and known:
-            shedder.cached = KnownFrequencies(10_000, cached, np.ones(80), expected=0.0)
+            shedder.doors.cached = KnownFrequencies(10_000, cached, np.ones(80), expected=0.0)
         keys = keys_of(chance.integers(0, 100, 1_000))
         kept = phases.tick(0.1, keys)
         if tick >= 2_000:

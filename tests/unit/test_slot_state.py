@@ -19,10 +19,16 @@ SALES = Pipeline.model_validate(
         "engine": "spark",
     }
 )
+CHAIN = Pipeline.model_validate(
+    {
+        **SALES.model_dump(mode="json"),
+        "then": [{"key": "sku", "master": {"table": table, "columns": [table]}} for table in "ab"],
+    }
+)
 COUNTS = st.fixed_dictionaries(
     {
         name: st.integers(0, 10**12)
-        for name in ("enriched", "unmatched", "parked", "dead.empty", "dead.invalid-json")
+        for name in ("enriched", "unmatched", "parked", "dead.empty", "dead.x", "shed.topw")
     }
 )
 STATES = st.builds(
@@ -40,21 +46,53 @@ def test_a_state_is_read_as_it_was_written(state):
     assert SlotState.parse(state.text) == state
 
 
+@given(STATES, STATES, STATES)
+def test_every_table_of_a_chain_has_a_text_of_its_own(first, second, third):
+    state = SlotState(first.counts, first.positions, (second.counts, third.counts))
+    texts = [state.of_link(number).text for number in (1, 2, 3)]
+    assert SlotState.parse(*texts) == state
+    assert SlotState.parse(texts[0]).of_link(2) == SlotState(), "a table that was added since"
+
+
 @given(st.lists(STATES, max_size=5))
 def test_the_slots_add_up_to_the_stages_of_the_services(states):
     topology = Topology(SALES)
-    committed = as_stages(states, 3)
-    stages = {service: _ledger(found) for service, found in committed.items()}
-    seen = Audit(stages, topology, 0, list(_problems(stages, topology)))
+    committed = as_stages(states, topology)
+    seen = audited(committed, topology)
     assert seen.problems == []
     assert seen.drained
     total = sum((state.counts for state in states), Counter())
     assert seen.taken == total["in"]
-    assert seen.dead_lettered == total["dead.empty"] + total["dead.invalid-json"]
+    assert seen.dead_lettered == total["dead.empty"] + total["dead.x"]
+    assert seen.shed == total["shed.topw"]
     assert (seen.enriched, seen.parked) == (total["enriched"], total["parked"])
     assert (seen.hits, seen.outputs) == (total["hits"], total["outputs"])
     positions = {number: at.offset for number, at in committed["ingest"].items()}
     assert positions == beginnings(states, 3)
+
+
+def audited(committed, topology):
+    stages = {service: _ledger(found) for service, found in committed.items()}
+    return Audit(stages, topology, 0, list(_problems(stages, topology)))
+
+
+def test_the_tables_of_a_chain_add_up_with_the_copies_that_they_make():
+    state = SlotState(
+        Counter({"in": 10, "enriched": 6, "outputs": 9, "unmatched": 3, "dead.empty": 1}),
+        {0: 10},
+        (
+            Counter({"in": 9, "enriched": 7, "outputs": 14, "unmatched": 2, "hits": 4}),
+            Counter({"in": 14, "enriched": 13, "outputs": 20, "parked": 1}),
+        ),
+    )
+    topology = Topology(CHAIN)
+    seen = audited(as_stages([state, SlotState()], topology), topology)
+    assert seen.problems == []
+    assert seen.drained
+    assert (seen.taken, seen.copies, seen.outputs, seen.hits) == (10, 3 + 7, 20, 4)
+    assert (seen.enriched, seen.unmatched, seen.parked) == (13, 5, 1)
+    lost = SlotState(state.counts, state.positions, (state.further[0], Counter({"in": 15})))
+    assert audited(as_stages([lost], topology), topology).problems
 
 
 def test_a_partition_is_read_from_where_the_slowest_slot_is():

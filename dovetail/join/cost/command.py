@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from dovetail.join.cost.factors import NAMES, TYPICAL, Factors
 from dovetail.join.cost.footprint import engine_workload
 from dovetail.join.cost.popularity import CountedPopularity, Popularity, ZipfPopularity
 from dovetail.join.cost.sizing import Sizing, enough_for, memory_for, models, rate_for
-from dovetail.pipeline.size import parse_size
+from dovetail.pipeline.size import about_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--algorithm", action="append", choices=sorted(models()), help="only this one; repeatable")
     add("--factors", type=Path, help="cost factors as JSON, in seconds, by name")
     add("--measure", action="store_true", help="measure the processor's cost factors first")
+    add("--json", action="store_true", help="answer in JSON, for scripts")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,10 +73,13 @@ def run(args: argparse.Namespace) -> int:
         answers = memory_for(workload, factors, args.rate, among, args.nodes)
     else:
         answers = rate_for(workload, factors, args.memory, among, args.nodes)
-    print(table(answers))
-    for line in reasons(answers):
-        print(line)
-    return _verdict(answers, args)
+    if args.json:
+        print(json.dumps({"answers": [_document(answer, args.rate) for answer in answers]}))
+    else:
+        print(table(answers))
+        for line in reasons(answers) + verdict(answers, args.rate, args.memory):
+            print(line)
+    return 0 if _enough(answers, args) else 1
 
 
 def table(answers: Sequence[Sizing]) -> str:
@@ -98,19 +103,35 @@ def reasons(answers: Sequence[Sizing]) -> list[str]:
     return [f"{', '.join(shared)}: {reason}" for reason, shared in names.items()]
 
 
-def _verdict(answers: Sequence[Sizing], args: argparse.Namespace) -> int:
+def verdict(answers: Sequence[Sizing], rate: float | None, memory: float | None) -> list[str]:
+    """Name the best, or those that are enough; nothing where there is no answer."""
     if answers[0].plan is None:
-        return 1
-    if args.memory is None:
-        print(f"least memory: {_best(answers, lambda plan: _bytes(plan.memory))}")
-        return 0
-    if args.rate is None:
-        print(f"highest rate: {_best(answers, lambda plan: f'{plan.rate:,.0f} events/s')}")
-        return 0
-    fit = enough_for(answers, args.rate)
-    names = ", ".join(answer.algorithm for answer in fit) or "none of them"
-    print(f"{args.rate:,.0f} events/s in {_bytes(args.memory)}: {names}")
-    return 0 if fit else 1
+        return []
+    if memory is None:
+        return [f"least memory: {_best(answers, lambda plan: about_size(plan.memory))}"]
+    if rate is None:
+        return [f"highest rate: {_best(answers, lambda plan: f'{plan.rate:,.0f} events/s')}"]
+    fit = ", ".join(answer.algorithm for answer in enough_for(answers, rate))
+    return [f"{rate:,.0f} events/s in {about_size(memory)}: {fit or 'none of them'}"]
+
+
+def _enough(answers: Sequence[Sizing], args: argparse.Namespace) -> bool:
+    if args.memory is None or args.rate is None:
+        return answers[0].plan is not None
+    return bool(enough_for(answers, args.rate))
+
+
+def _document(answer: Sizing, rate: float | None) -> dict[str, object]:
+    plan = answer.plan
+    return {
+        "algorithm": answer.algorithm,
+        "rate": plan and plan.rate,
+        "memory": plan and plan.memory,
+        "hit_share": plan and plan.hit_share,
+        "parts": plan and asdict(plan.parts),
+        "reason": answer.reason,
+        "enough": plan is not None and (rate is None or plan.rate >= rate),
+    }
 
 
 def _best(answers: Sequence[Sizing], figure: Callable[[Plan], str]) -> str:
@@ -124,7 +145,7 @@ def _cells(name: str, plan: Plan | None) -> tuple[str, ...]:
     if plan is None:
         return (name, *("–" for _ in _HEADINGS[1:]))
     parts = plan.parts.values()
-    sizes = (_bytes(size) for size in (plan.memory, *parts))
+    sizes = (about_size(size) for size in (plan.memory, *parts))
     return (name, f"{plan.rate:,.0f}", *sizes, f"{plan.hit_share:.0%}")
 
 
@@ -163,10 +184,3 @@ def _size(text: str) -> int:
         return parse_size(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from problem
-
-
-def _bytes(size: float) -> str:
-    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if round(size) >= 1024**power:
-            return f"{size / 1024**power:.2f} {unit}"
-    return f"{size:.0f} B"

@@ -20,7 +20,7 @@ No I/O, no clock and no event is held: every event goes on or is shed within the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -51,18 +51,63 @@ class Progress:
     """By the disk phase."""
 
 
-class Shedder:
-    def __init__(self, when_behind: float, strategy: Strategy) -> None:
-        """Shed when events would wait for more than `when_behind` seconds."""
+class Gate(Protocol):
+    """Room in front of a line."""
+
+    def room(self, at: float) -> float:
+        """For how many events there is room by then."""
+        ...
+
+    def enter(self, events: float) -> None: ...
+
+
+class Doors:
+    """Lets events through to both lines, as there is room."""
+
+    def __init__(self, cache: Gate, disk: Gate, strategy: Strategy) -> None:
         self.strategy = strategy
         """May be exchanged at any time."""
         self.cached: Frequencies | None = None
         """Which keys the cache phase answers: those with a frequency above 0; None if unknown."""
+        self._cache = cache
+        self._disk = disk
+
+    def admit(self, keys: JoinKeys, at: float, miss_share: float) -> Flags | None:
+        """Say which of these events go on; None says that all do. The others are to be shed."""
+        kept = np.ones(len(keys), np.bool_)
+        missing, share = self._missing(keys, miss_share)
+        self._through(self._disk, keys, missing, share, kept, at)
+        self._through(self._cache, keys, np.flatnonzero(kept), 1.0, kept, at)
+        return None if kept.all() else kept
+
+    def _missing(self, keys: JoinKeys, miss_share: float) -> tuple[Ints, float]:
+        """Which events may need the disk phase, and what share of them does."""
+        if self.cached is None:
+            return np.arange(len(keys)), miss_share
+        return np.flatnonzero(self.cached.frequency(keys) <= 0), 1.0
+
+    def _through(
+        self, gate: Gate, keys: JoinKeys, places: Ints, share: float, kept: Flags, at: float
+    ) -> None:
+        """Let as many of the events at these places through as there is room for."""
+        room = gate.room(at) / max(share, 1e-9)
+        if len(places) <= room:
+            gate.enter(share * len(places))
+            return
+        chosen = highest(self.strategy.priorities(keys.take(places)), int(room))
+        kept[places[~chosen]] = False
+        gate.enter(share * int(room))
+
+
+class Shedder:
+    def __init__(self, when_behind: float, strategy: Strategy) -> None:
+        """Shed when events would wait for more than `when_behind` seconds."""
         self.patience = max(2.0, when_behind / 10)
         self._limit = when_behind
         memory_s = min(max(when_behind / 2, 1.0), 30.0)
         self._cache = _Gate(Line(memory_s), when_behind)
         self._disk = _Gate(Line(memory_s), when_behind)
+        self.doors = Doors(self._cache, self._disk, strategy)
         self._taken = Rate(memory_s)
         self._missed = Rate(memory_s)
         self._arriving = Rate(memory_s)
@@ -107,34 +152,14 @@ class Shedder:
 
     def admit(self, keys: JoinKeys, at: float) -> Flags | None:
         """Say which of these events go on; None says that all do. The others are to be shed."""
-        if not self.shedding:
-            return None
-        kept = np.ones(len(keys), np.bool_)
-        missing, share = self._missing(keys)
-        self._through(self._disk, keys, missing, share, kept, at)
-        self._through(self._cache, keys, np.flatnonzero(kept), 1.0, kept, at)
-        if kept.all():
-            return None
-        self._has_shed = True
+        kept = self.doors.admit(keys, at, self.miss_share) if self.shedding else None
+        if kept is not None:
+            self.has_shed()
         return kept
 
-    def _missing(self, keys: JoinKeys) -> tuple[Ints, float]:
-        """Which events may need the disk phase, and what share of them does."""
-        if self.cached is None:
-            return np.arange(len(keys)), self.miss_share
-        return np.flatnonzero(self.cached.frequency(keys) <= 0), 1.0
-
-    def _through(
-        self, gate: _Gate, keys: JoinKeys, places: Ints, share: float, kept: Flags, at: float
-    ) -> None:
-        """Let as many of the events at these places through as there is room for."""
-        room = gate.room(at) / max(share, 1e-9)
-        if len(places) <= room:
-            gate.enter(share * len(places))
-            return
-        chosen = highest(self.strategy.priorities(keys.take(places)), int(room))
-        kept[places[~chosen]] = False
-        gate.enter(share * int(room))
+    def has_shed(self) -> None:
+        """Note that events were shed since the last look, here or by others for it."""
+        self._has_shed = True
 
     def _decide(self, at: float) -> None:
         """Begin or end, if the reason for it has lasted."""

@@ -58,6 +58,11 @@ class CurrentSnapshot:
         return replace(facts, unique=True) if self._content.columns is None else facts
 
     @property
+    def queries(self) -> int:
+        """None: files are read."""
+        return 0
+
+    @property
     def version(self) -> int | None:
         """The version that is read now."""
         return None if self._hold is None else self._hold.version.version

@@ -1,0 +1,24 @@
+"""`dovetail generate`: the benchmark's stream."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dovetail.cli.parsing import add_json
+from dovetail.demo import generate
+from dovetail.settings import Settings
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_generate(parser: argparse.ArgumentParser) -> None:
+    generate.add_arguments(parser)
+    add_json(parser)
+    parser.set_defaults(run=_generate)
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    settings = Settings.from_environment({"DATABASE_URL": "unused", **os.environ})
+    return generate.run(arguments, settings.client(), as_json=arguments.json)

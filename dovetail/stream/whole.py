@@ -1,0 +1,62 @@
+"""All that is on a topic: every committed message, once, from its beginning to its end now."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from dovetail.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Message
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic
+
+Identity = tuple[int, int]
+"""A message's partition and offset."""
+
+_AT_ONCE = 10_000
+
+
+def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -> Iterator[Message]:
+    """Every committed message of a topic, from its beginning or these offsets to its end now."""
+    starts = begin or [OFFSET_BEGINNING] * topic.partitions
+    consumer = Consumer(
+        settings.client(
+            {
+                "group.id": f"reads.{uuid.uuid4()}",  # required, and never committed to
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+    )
+    try:
+        consumer.assign(
+            [TopicPartition(topic.name, number, start) for number, start in enumerate(starts)]
+        )
+        reading = set(range(topic.partitions))
+        while reading:
+            for message in consumer.consume(_AT_ONCE, 0.1):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    reading.discard(place_of(message)[0])
+                else:
+                    raise Unavailable(f"{topic.name} cannot be read: {error.str()}")
+    finally:
+        consumer.close()
+
+
+def place_of(message: Message) -> Identity:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None  # a consumed message has both
+    assert offset is not None
+    return partition, offset

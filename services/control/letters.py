@@ -1,0 +1,292 @@
+"""Dead letters and parked events: read from their topics, and sent back to the source.
+
+A letter goes back as a new event, with its original bytes, and once for each origin whatever dies
+in between:
+
+    1. claim it: a row by its origin, with a mark, and where the source ends now
+    2. send it in a transaction, with the mark in a header
+    3. write down where it went
+
+A claim without a place is of somebody who died between 1 and 3. Whoever comes next takes over the
+transactional id, which settles what was under way, and looks for the mark behind that end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from dovetail.errors import Unavailable
+from dovetail.pipeline.spec import Format
+from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
+from dovetail.stream.topics import admin_of, beginnings, ends
+from dovetail.topology import LARGEST_MESSAGE_BYTES
+from services.problem import Kind, ProblemError, conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Message
+
+    from dovetail.settings import Settings
+    from dovetail.topology import Topic, Topology
+    from services.control.store.replays import Claim, Replays
+
+log = logging.getLogger(__name__)
+
+DEAD_LETTERS, PARKED = "dead-letters", "parked"
+KINDS = (DEAD_LETTERS, PARKED)
+REPLAY_OF = "replay-of"
+"""The header with the origin of what is replayed."""
+MARK = "replay-mark"
+LOOKED_AT = 10_000
+"""Letters that one page looks at, at most."""
+_WITHIN_S = 10.0
+_TRANSACTION_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    id: int
+    at: datetime | None
+    origin: str
+    reason: str
+    detail: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    reason: str | None = None
+    origin: str | None = None
+    """A beginning of it."""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        return (
+            (self.reason is None or letter.reason == self.reason)
+            and (self.origin is None or letter.origin.startswith(self.origin))
+            and (self.since is None or (letter.at is not None and letter.at >= _aware(self.since)))
+            and (self.until is None or (letter.at is not None and letter.at < _aware(self.until)))
+        )
+
+
+class LetterBox:
+    """The letters of one kind."""
+
+    def __init__(self, settings: Settings, topic: Topic) -> None:
+        self._settings = settings
+        self.topic = topic
+
+    def page(
+        self, wanted: Filter, most: int, before: int | None = None
+    ) -> tuple[list[Letter], int | None]:
+        """The newest that are wanted, and where to go on; None at the end."""
+        first, end = self._span()
+        end = min(end, before) if before is not None else end
+        start = max(first, end - LOOKED_AT)
+        found = [letter for letter in self._read(start, end) if wanted.takes(letter)]
+        chosen = found[::-1][:most]
+        if len(found) > most:
+            return chosen, chosen[-1].id
+        return chosen, start if start > first else None
+
+    def all(self, wanted: Filter) -> Iterator[Letter]:
+        """All that are wanted and there now, the oldest first."""
+        first, end = self._span()
+        for start in range(first, end, LOOKED_AT):
+            chunk = self._read(start, min(start + LOOKED_AT, end))
+            yield from filter(wanted.takes, chunk)
+
+    def find(self, number: int) -> Letter | None:
+        first, end = self._span()
+        if not first <= number < end:
+            return None
+        return next((one for one in self._read(number, number + 1) if one.id == number), None)
+
+    def _span(self) -> tuple[int, int]:
+        admin = admin_of(self._settings)
+        return beginnings(admin, self.topic)[0], ends(admin, self.topic)[0]
+
+    def _read(self, start: int, end: int) -> list[Letter]:
+        read = read_span(self._settings, self.topic.name, 0, start, end)
+        return [_letter(message) for message in read]
+
+
+class Sender:
+    """Sends letters back to the source."""
+
+    def __init__(self, settings: Settings, topology: Topology, replays: Replays) -> None:
+        self._settings = settings
+        self._topology = topology
+        self._replays = replays
+        self._guard = threading.Lock()
+        self._producer: Producer | None = None
+
+    def send(self, kind: str, letter: Letter, by: str, *, force: bool = False) -> str | None:
+        """Replay one; where it went, or None if it was replayed before and is not forced."""
+        partition = self._partition(letter)
+        value = letter.value if kind == DEAD_LETTERS else self._original(letter)
+        with self._guard:
+            behind = ends(admin_of(self._settings), self._topology.source)[partition]
+            claim = self._replays.claim(letter.origin, kind, letter.id, behind, by, force=force)
+            if claim.sent_to is not None:
+                return None
+            return self._deliver(claim, letter.origin, partition, value)
+
+    def _deliver(self, claim: Claim, origin: str, partition: int, value: bytes | None) -> str:
+        try:
+            producer = self._producer = self._producer or self._new_producer()
+            place = None
+            if not claim.new:
+                # Whoever made the claim may have sent it, or be about to: now it cannot any more.
+                self._producer = producer = self._new_producer()
+                place = self._sent_before(claim, partition)
+            if place is None:
+                place = self._transaction(producer, claim, origin, partition, value)
+        except KafkaException as error:
+            self._producer = None  # the next one settles what this one has left
+            raise Unavailable(f"it cannot be told whether it was sent: {error}; try again") from (
+                error
+            )
+        to = f"{self._topology.source.name}/{partition}/{place}"
+        self._replays.sent(claim, to)
+        return to
+
+    def _transaction(
+        self, producer: Producer, claim: Claim, origin: str, partition: int, value: bytes | None
+    ) -> int:
+        placed: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                placed.append(offset)
+
+        producer.begin_transaction()
+        producer.produce(
+            self._topology.source.name,
+            value,
+            partition=partition,
+            headers=[(REPLAY_OF, origin.encode()), (MARK, claim.mark.encode())],
+            on_delivery=delivered,
+        )
+        producer.flush(_WITHIN_S)
+        producer.commit_transaction(_TRANSACTION_S)
+        if not placed:
+            raise KafkaException(KafkaError(KafkaError._FAIL, "the broker gave no place"))  # noqa: SLF001 - its public name
+        return placed[0]
+
+    def _sent_before(self, claim: Claim, partition: int) -> int | None:
+        source = self._topology.source
+        end = ends(admin_of(self._settings), source)[partition]
+        for message in read_span(self._settings, source.name, partition, claim.behind, end):
+            if _headers(message).get(MARK) == claim.mark:
+                return message.offset()
+        return None
+
+    def _original(self, letter: Letter) -> bytes | None:
+        """The event's own bytes: a parked one may have been transcoded, and enriched in part."""
+        source, pipeline = self._topology.source, self._topology.pipeline
+        partition, offset = map(int, letter.origin.rsplit("/", 2)[1:])
+        first = beginnings(admin_of(self._settings), source)[partition]
+        if offset >= first:
+            for message in read_span(self._settings, source.name, partition, offset, offset + 1):
+                if message.offset() == offset:
+                    return message.value()
+        if pipeline.source.format is Format.JSON and pipeline.links == 1:
+            return letter.value
+        raise conflict(
+            f"the event itself is no longer on {source.name}, and what was parked is not its"
+            " original: send it anew"
+        )
+
+    def _partition(self, letter: Letter) -> int:
+        topic, _, rest = letter.origin.rpartition("/")[0].rpartition("/")
+        source = self._topology.source
+        if topic != source.name or not rest.isdecimal() or int(rest) >= source.partitions:
+            raise ProblemError(
+                Kind.CONFLICT,
+                f"letter {letter.id} says it came from {letter.origin!r}, which is"
+                f" not of {source.name}: it cannot go back there",
+            )
+        return int(rest)
+
+    def _new_producer(self) -> Producer:
+        """Take over the transactional id: settles whatever its last holder left open."""
+        producer = Producer(
+            self._settings.client(
+                {
+                    "transactional.id": f"dovetail.{self._topology.pipeline.name}.replay",
+                    "transaction.timeout.ms": int(_TRANSACTION_S * 1000),
+                    "message.max.bytes": LARGEST_MESSAGE_BYTES,
+                    "log_level": 0,
+                }
+            )
+        )
+        producer.init_transactions(_TRANSACTION_S)
+        return producer
+
+
+def read_span(
+    settings: Settings, topic: str, partition: int, start: int, end: int
+) -> Iterator[Message]:
+    """The committed messages of a partition from one offset to before another."""
+    consumer = Consumer(
+        settings.client(
+            {
+                "group.id": f"{topic}.{uuid.uuid4()}",  # required, and never committed to
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+                "log_level": 0,
+            }
+        )
+    )
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, partition, start)])
+        deadline = datetime.now(UTC).timestamp() + _WITHIN_S
+        at = start
+        while at < end:
+            messages = consumer.consume(1000, 0.1)
+            if not messages and datetime.now(UTC).timestamp() > deadline:
+                raise Unavailable(f"{topic} cannot be read: no answer within {_WITHIN_S:.0f} s")
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                        return
+                    raise Unavailable(f"{topic} cannot be read: {error.str()}")
+                at = (message.offset() or 0) + 1
+                if at > end:
+                    return
+                yield message
+
+
+def _letter(message: Message) -> Letter:
+    headers = _headers(message)
+    kind, at_ms = message.timestamp()
+    at = datetime.fromtimestamp(at_ms / 1000, UTC) if kind and at_ms >= 0 else None
+    origin, reason, detail = (headers.get(name.decode(), "") for name in (ORIGIN, REASON, DETAIL))
+    offset = message.offset()
+    assert offset is not None
+    return Letter(offset, at, origin, reason, detail, message.value())
+
+
+def _headers(message: Message) -> dict[str, str]:
+    pairs: Any = message.headers() or []
+    return {name: (value or b"").decode(errors="replace") for name, value in pairs}
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

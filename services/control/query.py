@@ -1,0 +1,34 @@
+"""A query that is not understood is refused, not half obeyed: a typo must not widen a filter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
+
+from services.problem import Blame, Kind, ProblemError
+
+if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
+
+_REPEATED = ("figure",)
+
+
+def require_known(request: Request) -> None:
+    route: APIRoute | None = request.scope.get("route")
+    if route is None:
+        return
+    known = {field.alias for field in route.dependant.query_params}
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    blames = [
+        Blame(f"query.{name[:50]}", "there is no such parameter")
+        if name not in known
+        else Blame(f"query.{name}", "it is given twice")
+        for name, times in given.items()
+        if name not in known or (times > 1 and name not in _REPEATED)
+    ]
+    if blames:
+        takes = ", ".join(sorted(known)) or "none"
+        told = "; ".join(f"{blame.field}: {blame.text}" for blame in blames[:3])
+        raise ProblemError(Kind.REQUEST_INVALID, f"{told}; parameters are {takes}", blames=blames)

@@ -1,0 +1,157 @@
+"""Pause, resume, drain, start, read again; and the jobs that these are."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from fastapi import APIRouter, Query
+
+from dovetail.errors import Unavailable
+from dovetail.stream.topics import admin_of, beginnings
+from services.access.roles import Role, needs
+from services.control.hub import shown_job
+from services.control.routes.common import Asker, require_confirmed
+from services.control.shapes import (
+    Act,
+    FromBeginning,
+    FromOffsets,
+    JobShape,
+    Most,
+    Number,
+    PipelineName,
+    Reason,
+    Restart,
+    Word,
+)
+from services.problem import Blame, Kind, ProblemError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from services.control.hub import Hub
+
+
+def running_routes(hub: Hub) -> APIRouter:
+    app = APIRouter(tags=["running"])
+
+    @app.post("/v1/pipelines/{name}/pause", status_code=202, response_model=JobShape)
+    @needs(Role.OPERATE)
+    def pause(name: PipelineName, act: Act, who: Asker) -> dict[str, Any]:
+        """Let a stage, or all, take nothing more; what was taken is answered."""
+        hub.require_here(name)
+        job = hub.operations.pause(who, act.why, act.service)
+        hub.changes.note(who, "pipeline.pause", name, why=act.why, service=act.service)
+        return shown_job(job)
+
+    @app.post("/v1/pipelines/{name}/resume", status_code=202, response_model=JobShape)
+    @needs(Role.OPERATE)
+    def resume(name: PipelineName, act: Act, who: Asker) -> dict[str, Any]:
+        hub.require_here(name)
+        job = hub.operations.resume(who, act.why, act.service)
+        hub.changes.note(who, "pipeline.resume", name, why=act.why, service=act.service)
+        return shown_job(job)
+
+    @app.post("/v1/pipelines/{name}/start", status_code=202, response_model=JobShape)
+    @needs(Role.OPERATE)
+    def start(name: PipelineName, reason: Reason, who: Asker) -> dict[str, Any]:
+        """Let a pipeline go on whose processes are there."""
+        hub.require_here(name)
+        job = hub.operations.start(who, reason.why)
+        hub.changes.note(who, "pipeline.start", name, why=reason.why)
+        return shown_job(job)
+
+    @app.post("/v1/pipelines/{name}/drain", status_code=202, response_model=JobShape)
+    @needs(Role.OPERATE)
+    def drain(name: PipelineName, reason: Reason, who: Asker) -> dict[str, Any]:
+        """Let ingest take nothing more, and everything taken be answered."""
+        hub.require_here(name)
+        job = hub.operations.drain(who, reason.why)
+        hub.changes.note(who, "pipeline.drain", name, why=reason.why)
+        return shown_job(job)
+
+    @app.post("/v1/pipelines/{name}/restart", status_code=202, response_model=JobShape)
+    @needs(Role.ADMIN)
+    def restart(name: PipelineName, order: Restart, who: Asker) -> dict[str, Any]:
+        """Read the source again from an offset or a time; outputs are repeated."""
+        hub.require_here(name)
+        require_confirmed(
+            order.confirm, "every event that is read again is answered again, so outputs repeat"
+        )
+        offsets = _offsets(hub, order)
+        exact = isinstance(order.from_, FromOffsets)
+        job = hub.operations.restart(who, order.why, offsets, exact=exact)
+        hub.changes.note(who, "pipeline.restart", name, why=order.why, offsets=offsets)
+        return shown_job(job)
+
+    @app.get("/v1/jobs", response_model=list[JobShape])
+    def list_jobs(
+        pipeline: Word | None = None,
+        kind: Word | None = None,
+        state: Literal["running", "done", "failed", "cancelled"] | None = None,
+        most: Most = 50,
+    ) -> list[dict[str, Any]]:
+        rows = hub.jobs.rows.last(most, pipeline=pipeline, kind=kind, state=state)
+        return [shown_job(row) for row in rows]
+
+    @app.get("/v1/jobs/{number}", response_model=JobShape)
+    def show_job(number: Number, wait: Annotated[float, Query(ge=0, le=30)] = 0) -> dict[str, Any]:
+        """Show a job; with `wait` when it has ended or moved, or after so many seconds."""
+        return shown_job(hub.jobs.follow(number, wait))
+
+    @app.post("/v1/jobs/{number}/cancel", response_model=JobShape)
+    @needs(Role.OPERATE)
+    def cancel_job(number: Number, who: Asker) -> dict[str, Any]:
+        job = hub.jobs.cancel(number)
+        hub.changes.note(who, "job.cancel", job.pipeline, job=number, kind=job.kind)
+        return shown_job(job)
+
+    return app
+
+
+def _offsets(hub: Hub, order: Restart) -> dict[int, int]:
+    """Where to read on, by partition; what is gone from the topic cannot be read again."""
+    source = hub.topology.source
+    admin = admin_of(hub.settings)
+    first = dict(enumerate(beginnings(admin, source)))
+    place = order.from_
+    if isinstance(place, FromBeginning):
+        return first
+    if isinstance(place, FromOffsets):
+        wanted = {int(number): at for number, at in place.offsets.items()}
+        unknown = [number for number in wanted if number not in first]
+        if unknown:
+            raise ProblemError(
+                Kind.REQUEST_INVALID,
+                f"{source.name} has the partitions 0 to {source.partitions - 1}, not {unknown[0]}",
+                blames=[Blame(f"body.from.offsets.{unknown[0]}", "there is no such partition")],
+            )
+        gone = [number for number, at in wanted.items() if at < first[number]]
+        if gone:
+            raise ProblemError(
+                Kind.REQUEST_INVALID,
+                f"partition {gone[0]} begins at {first[gone[0]]} now: what was before is gone",
+                blames=[Blame(f"body.from.offsets.{gone[0]}", "that offset is gone")],
+            )
+        return wanted
+    return _at_time(hub, place.time)
+
+
+def _at_time(hub: Hub, when: datetime) -> dict[int, int]:
+    """The first record at or after a time, by partition, where there is one."""
+    source = hub.topology.source
+    admin = admin_of(hub.settings)
+    moment = when if when.tzinfo else when.replace(tzinfo=UTC)
+    at_ms = max(0, int(moment.timestamp() * 1000))
+    asked = {
+        TopicPartition(source.name, number): OffsetSpec.for_timestamp(at_ms)
+        for number in range(source.partitions)
+    }
+    try:
+        futures = admin.list_offsets(asked)
+        found = {at.partition: future.result().offset for at, future in futures.items()}
+    except KafkaException as error:
+        raise Unavailable(f"offsets of {source.name} cannot be read: {error}") from error
+    return {number: at for number, at in found.items() if at >= 0}

@@ -1,0 +1,96 @@
+"""Exactly once: a node's part of a portion is one Kafka transaction.
+
+    1. take over the node's transactional id: whoever else works for the node is fenced, and what
+       it left open is undone
+    2. read the run's number and the slots' states; another run's number ends it here
+    3. send the answers to the events that the states do not cover yet
+    4. send the new states, positions and counts, to `backfill`
+    5. commit
+
+As in `enrich` (enrich_commit.py), but for where the states stand: see dovetail/stream/late.py. So a
+portion that is run again, whole or in part, by whomever, is written once.
+
+A new driver writes the next number first, under an id of its own, then fences every node's id.
+A task that a dead driver has left behind is fenced by that if it had begun, and reads the
+number and stops if it begins later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.errors import Unavailable
+from dovetail.stream.late import KEY, Late, read_late, run_partition
+from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.topology import BACKFILL
+from services.spark.enrich_commit import taken_over
+
+if TYPE_CHECKING:
+    from dovetail.settings import Settings
+    from dovetail.stream.rdkafka import Producer
+    from dovetail.stream.slot_state import SlotState
+    from dovetail.topology import Topology
+
+_TIMEOUT_S = 30.0
+
+
+def take_over(settings: Settings, topology: Topology) -> Late:
+    """Begin a run: end every other one, and say what they have committed."""
+    producer = taken_over(settings, topology.group(BACKFILL))
+    try:
+        run = read_late(settings, topology).run + 1
+        producer.begin()
+        producer.send(topology.backfill.name, b"%d" % run, run_partition(topology), key=KEY)
+        producer.commit(_TIMEOUT_S)
+    finally:
+        producer.close()
+    # Of every number of nodes that there may have been.
+    for node in range(topology.pipeline.slots):
+        taken_over(settings, _id(topology, node)).close()
+    late = read_late(settings, topology)
+    require_run(topology, late, run)
+    return late
+
+
+def require_run(topology: Topology, late: Late, run: int) -> None:
+    if late.run != run:
+        raise Unavailable(
+            f"run {run} of {topology.group(BACKFILL)} is over: run {late.run} has taken its place"
+        )
+
+
+class NodeTransaction:
+    """One node's transaction for one portion."""
+
+    def __init__(self, settings: Settings, topology: Topology, node: int, run: int) -> None:
+        # Steps 1 and 2
+        self._topology = topology
+        self.producer: Producer = taken_over(settings, _id(topology, node))
+        try:
+            self.late = read_late(settings, topology)
+            require_run(topology, self.late, run)
+            self.producer.begin()
+        except BaseException:
+            self.producer.close()
+            raise
+
+    def commit(self, states: dict[int, SlotState]) -> None:
+        # Step 4
+        for slot, state in states.items():
+            self.producer.send(self._topology.backfill.name, state.text.encode(), slot, key=KEY)
+        # Step 5
+        self.producer.commit(_TIMEOUT_S)
+        self.producer.close()
+
+    def drop(self) -> None:
+        """Undo what is under way, and let go of the producer."""
+        try:
+            self.producer.abort(_TIMEOUT_S)
+        except KafkaFailure:
+            pass  # another has undone it
+        finally:
+            self.producer.close()
+
+
+def _id(topology: Topology, node: int) -> str:
+    return f"{topology.group(BACKFILL)}.{node}"

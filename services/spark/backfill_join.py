@@ -1,0 +1,233 @@
+"""A node's part of a portion, joined with R as it is now.
+
+    shed, unmatched, still-unmatched ─► engine ──────────────► answers
+                                          │ a key with too many rows
+    parked ───────────────────────────────┴─► row by row ────► answers
+
+There is no cache in front: what a cache holds was read before, and events are here because of rows
+that have come since. All of a portion is let in, as far as there is room, before R is read: by one
+scan or by lookups, whichever costs less for the keys that wait (enrich_choice.py).
+
+| an event of    | with output        | without                                                   |
+| -------------- | ------------------ | --------------------------------------------------------- |
+| shed, parked   | enriched, `late`   | `unmatched`, as the services would: it is seen there once |
+| unmatched, and | enriched, `late`   | `still-unmatched`, where the next run finds it            |
+| still-unmatched|                    |                                                           |
+
+Memory: the pipeline's `memory`, for pending events, the disk buffer, and which events wait. A join
+lives for one portion.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.errors import TooManyRowsError
+from dovetail.join.algorithms import Parameters
+from dovetail.join.engine import Engine
+from dovetail.join.entry import Entries
+from dovetail.join.exchange import Events
+from dovetail.join.mapper import groups
+from dovetail.join.policies import NoCache
+from dovetail.service.metrics import Latency
+from dovetail.stream import late
+from dovetail.stream import ledger as outcome
+from dovetail.stream.answer import Answers, SourcedEvents
+from dovetail.stream.batch import EventBatch
+from dovetail.stream.ledger import Ledger
+from dovetail.stream.window import BYTES_AN_EVENT, LEAST, Window
+from services.disk_phase.build import factors_of
+from services.disk_phase.join import MasterJoin
+from services.disk_phase.settings import KEYS_A_QUERY
+from services.spark.backfill_rows import LargeKeys
+from services.spark.backfill_source import KeyReader
+from services.spark.enrich_choice import SCAN, Choice
+from services.spark.relation import relation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.exchange import Answers as Joined
+    from dovetail.pipeline.spec import Pipeline
+    from dovetail.settings import Settings
+    from dovetail.stream.answer import Sourced
+    from dovetail.stream.rdkafka import Producer
+    from dovetail.topology import Topology
+
+VIA_LATE = b"late"
+STILL = "still"
+"""Counted for the run's figures: unmatched before and now."""
+_HELD_AN_EVENT = 256
+_LARGE_SHARE = 8
+"""Events of keys that have too many rows wait in one part in so many of the memory."""
+_NEW, _KNOWN = range(2)
+"""Lanes: events that `unmatched` does not have yet, and those that it has."""
+_LANES = {
+    late.SHED: _NEW,
+    late.PARKED: _NEW,
+    late.UNMATCHED: _KNOWN,
+    late.STILL_UNMATCHED: _KNOWN,
+}
+
+
+class LateJoin:
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        topology: Topology,
+        producer: Producer,
+        slots: Iterable[int],
+    ) -> None:
+        self._of = pipeline.slots
+        self._takes_rows = pipeline.join.takes_columns  # else the first row says it all
+        self._slots = frozenset(slots)
+        self._producer = producer
+        latency = Latency()  # not of interest: they are late
+        still = topology.still_unmatched
+        self._answers = [
+            Answers(pipeline, topology, VIA_LATE, latency),
+            Answers(pipeline, topology, VIA_LATE, latency, unmatched=still),
+        ]
+        self._ledgers = [Ledger(), Ledger()]
+        self._taken = {late.SHED: Ledger(), late.PARKED: Ledger()}
+        capacity = max(LEAST, pipeline.memory // _HELD_AN_EVENT)
+        self._window = Window(capacity)
+        large = pipeline.memory // _LARGE_SHARE
+        left = pipeline.memory - capacity * BYTES_AN_EVENT - large
+        self._choice = Choice(factors_of(pipeline))
+        self._relation = relation_of(settings, pipeline, read_ahead=True)
+        self._relation.keep(self._slots)
+        self._engine = Engine(
+            SCAN,
+            self._relation.facts,
+            left,
+            parameters=Parameters(keys=KEYS_A_QUERY),
+            policy=NoCache(),
+        )
+        self._join = MasterJoin(self._engine, self._relation)
+        self._chosen = False
+        self._reader = KeyReader(pipeline)
+        self._large = LargeKeys(self._relation, self._engine.disk_buffer, large)
+
+    def take(self, number: int, slot: int, batch: EventBatch) -> None:
+        """Let events of an input in; R is read for want of room alone."""
+        if number in self._taken:
+            self._taken[number].add(slot, outcome.IN, len(batch))
+        place = _LANES[number] * self._of + slot
+        if number == late.PARKED and self._takes_rows:
+            self._set_apart(place, batch)
+        else:
+            self._let_in(place, batch)
+
+    def finish(self) -> None:
+        """Read R until everything is answered."""
+        while self._join.pending:
+            self._read()
+        if len(self._large):
+            self._stream()
+
+    def counts(self, slot: int) -> Counter[str]:
+        """What became of a slot's events, for its state; and STILL."""
+        new, known = self._ledgers
+        enriched = [ledger.count(slot, outcome.ENRICHED) for ledger in self._ledgers]
+        outputs = sum(ledger.count(slot, outcome.OUTPUTS) for ledger in self._ledgers)
+        counted = {
+            outcome.LATE: sum(enriched),
+            outcome.OUTPUTS: outputs,
+            outcome.UNMATCHED: new.count(slot, outcome.UNMATCHED),
+            outcome.of(outcome.SHED): self._taken[late.SHED].count(slot, outcome.IN),
+            outcome.of(outcome.PARKED): self._taken[late.PARKED].count(slot, outcome.IN),
+            outcome.of(outcome.UNMATCHED): enriched[_KNOWN],
+            STILL: known.count(slot, outcome.UNMATCHED),
+        }
+        return Counter({name: count for name, count in counted.items() if count})
+
+    def close(self) -> None:
+        self._join.close()
+
+    def _let_in(self, place: int, batch: EventBatch) -> None:
+        while self._window.room < len(batch):
+            self._read()
+        _, numbers = self._window.enter(place, 0, batch)
+        events = Events(batch.keys, batch.events, numbers)
+        while True:
+            accepted = self._join.offer(events)
+            if accepted == len(events):
+                return
+            events = events.slice(accepted, len(events))
+            self._read()
+
+    def _read(self) -> None:
+        """Read R once, and answer whom that completes."""
+        self._choose()
+        try:
+            answers = self._join.step()
+        except TooManyRowsError:
+            self._dismiss()
+            answers = None
+        if answers is not None and len(answers):
+            self._answer(answers)
+        self._window.advance()
+
+    def _choose(self) -> None:
+        if not self._chosen:
+            self._chosen = True
+            waiting = self._engine.held.pending.keys
+            chosen = self._choice.between(self._relation.facts, waiting)
+            if chosen != self._engine.algorithm:
+                self._engine.switch(chosen)
+
+    def _answer(self, joined: Joined) -> None:
+        for one in self._window.finish(joined.ids):
+            sourced = SourcedEvents(
+                joined.events.take(one.places), one.partitions, one.offsets, one.timestamps
+            )
+            self._send(one.slot, sourced, joined.entries, joined.starts[one.places], self._ledgers)
+
+    def _send(
+        self, place: int, events: Sourced, entries: Bytes, starts: Ints, ledgers: list[Ledger]
+    ) -> None:
+        lane, slot = divmod(place, self._of)
+        self._answers[lane].send(self._producer, ledgers[lane], slot, events, entries, starts)
+
+    def _dismiss(self) -> None:
+        """Set events apart whose key has more rows than fit; the others go on."""
+        left = self._engine.dismiss()
+        for one in self._window.finish(left.ids):
+            events = left.events.take(one.places)
+            batch = EventBatch(
+                self._reader.keys(events), events, one.partitions, one.offsets, one.timestamps
+            )
+            self._set_apart(one.slot, batch)
+
+    def _set_apart(self, place: int, batch: EventBatch) -> None:
+        self._large.add(place, batch)
+        if self._large.full:
+            self._stream()
+
+    def _stream(self) -> None:
+        """Answer the events whose keys have too many rows, piece by piece."""
+        batch, places = self._large.leave()
+        found = np.zeros(len(batch), np.bool_)
+        of_pieces = [Ledger(), Ledger()]
+        for piece in self._large.pieces(batch):
+            found[piece.events] = True
+            for place, rows in groups(places[piece.events].astype(np.int32)):
+                events = batch.take(piece.events[rows])
+                self._send(place, events, piece.entries, piece.starts[rows], of_pieces)
+        self._join.keep(self._slots)  # R was read in between: it renews it
+        nothing = Entries.without_rows().data
+        for place, rows in groups(places.astype(np.int32)):
+            lane, slot = divmod(place, self._of)
+            outputs = of_pieces[lane].count(slot, outcome.OUTPUTS)
+            self._ledgers[lane].add(slot, outcome.OUTPUTS, outputs)
+            self._ledgers[lane].add(slot, outcome.ENRICHED, int(found[rows].sum()))
+            without = rows[~found[rows]]
+            if len(without):
+                starts = np.zeros(len(without), np.int64)
+                self._send(place, batch.take(without), nothing, starts, self._ledgers)

@@ -1,0 +1,173 @@
+"""Who may do what, and how often."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.testclient import TestClient
+
+from dovetail.errors import ConfigError, Unavailable
+from services.access.gate import Gate, Rules
+from services.access.limits import Limits
+from services.access.roles import Role, Who, needs
+from services.access.settings import AccessSettings
+from services.access.tokens import digest_of, new_token
+
+ROLES = {f"{role}-token": Who(f"{role}", role, number) for number, role in enumerate(Role)}
+
+
+class Known:
+    def known(self, token):
+        return None
+
+    def find(self, token):
+        if token == "away":
+            raise Unavailable("the database is away")
+        return ROLES.get(token)
+
+
+def client(**rules):
+    router = APIRouter()
+
+    @router.get("/health")
+    def health():
+        return {}
+
+    @router.get("/look")
+    def look():
+        return {}
+
+    @router.post("/act")
+    @needs(Role.OPERATE)
+    async def act(body: dict):
+        return body
+
+    @router.delete("/unmarked")
+    def unmarked():
+        return {}
+
+    app = FastAPI()
+    app.include_router(router)
+    app.add_middleware(Gate, known=Known(), rules=Rules(router.routes, **rules))
+    return TestClient(app, base_url="http://127.0.0.1:18080")
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "least"),
+    [
+        ("GET", "/look", Role.READ),
+        ("POST", "/act", Role.OPERATE),
+        ("DELETE", "/unmarked", Role.ADMIN),
+    ],
+)
+def test_a_role_includes_those_before_it_and_no_more(method, path, least):
+    closed = client()
+    for role in Role:
+        answer = closed.request(method, path, headers=bearer(f"{role}-token"), json={})
+        assert answer.status_code == (200 if role.includes(least) else 403)
+        if answer.status_code == 403:
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, bearer("nobody"), bearer(""), {"Authorization": "Basic x"}]
+)
+def test_without_a_good_token_all_but_health_is_closed(headers):
+    closed = client()
+    assert closed.get("/health", headers=headers).status_code == 200
+    for path in ("/look", "/no-such-path"):
+        answer = closed.get(path, headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_database_that_is_away_is_told_as_such():
+    answer = client().get("/look", headers=bearer("away"))
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:18080"}, 200),
+        ({"host": "[::1]:18080"}, 200),
+        ({"origin": "http://127.0.0.1:18080"}, 200),
+        ({"host": "rebound.example:18080"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        (bearer("nobody"), 401),
+    ],
+)
+def test_local_mode_is_open_to_this_machines_own_pages_alone(headers, status):
+    assert client(local=True).get("/look", headers=headers).status_code == status
+
+
+def test_a_body_is_bounded_whatever_its_length_is_said_to_be():
+    small = client(local=True, most_body_bytes=100)
+    assert small.post("/act", json={"a": "x" * 10}).json() == {"a": "x" * 10}
+    assert small.post("/act", json={"a": "x" * 200}).status_code == 413
+
+    def chunks():
+        yield from (b"x" * 60 for _ in range(3))
+
+    assert small.post("/act", content=chunks()).status_code == 413
+
+
+def test_too_many_requests_are_told_when_to_come_again():
+    busy = client(local=True, rate=5.0)
+    answers = [busy.get("/look") for _ in range(30)]
+    assert [one.status_code for one in answers[:20]] == [200] * 20
+    late = [one for one in answers if one.status_code == 429]
+    assert late
+    assert all(int(one.headers["retry-after"]) >= 1 for one in late)
+
+
+def test_those_who_are_refused_may_ask_less_often_but_do_not_lock_others_out():
+    busy = client(rate=5.0)
+    statuses = [busy.get("/look", headers=bearer("nobody")).status_code for _ in range(10)]
+    assert statuses[0] == 401
+    assert statuses[-1] == 429
+    assert busy.get("/look", headers=bearer("read-token")).status_code == 200
+
+
+def test_a_bucket_fills_again():
+    now = 0.0
+    limits = Limits(2.0, 2.0, lambda: now)
+    assert [limits.take("a"), limits.take("a")] == [0.0, 0.0]
+    assert limits.take("a") == pytest.approx(0.5)
+    assert limits.take("b") == 0.0
+    now = 0.5
+    assert limits.take("a") == 0.0
+
+
+def test_local_mode_needs_a_loopback_address():
+    local = {"DOVETAIL_LOCAL": "1"}
+    assert AccessSettings.from_environment("127.0.0.1", local).local
+    assert not AccessSettings.from_environment("0.0.0.0", local).local
+    assert not AccessSettings.from_environment("127.0.0.1", {}).local
+
+
+def test_the_first_token_comes_from_a_file_and_is_never_shown(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("x" * 40 + "\n")
+    read = AccessSettings.from_environment("0.0.0.0", {"DOVETAIL_ADMIN_TOKEN_FILE": str(file)})
+    assert read.first_token == "x" * 40
+    assert "xxx" not in repr(read)
+    with pytest.raises(ConfigError, match="at least 32"):
+        AccessSettings.from_environment("0.0.0.0", {"DOVETAIL_ADMIN_TOKEN": "short"})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        AccessSettings.from_environment("0.0.0.0", {"DOVETAIL_ADMIN_TOKEN_FILE": "/no/such"})
+
+
+def test_tokens_have_256_random_bits_and_are_kept_as_their_hash():
+    one, other = new_token(), new_token()
+    assert one != other
+    assert len(one) >= 43
+    assert len(digest_of(one)) == 32
