@@ -164,7 +164,7 @@ def _generator(
 
 
 def _tell_urls(services: Services, report: Callable[[str], None]) -> None:
-    report(f"control API   {services.control_url}  (documentation at /docs)")
+    report(f"console       {services.control_url}  (the API's documentation at /docs)")
     for service in services.all:
         report(f"{service.name:<14}{service.url}  /health /ready /metrics")
     report("what they show, with dashboards and alerts: docs/observability.md")
