@@ -22,6 +22,8 @@ from bench.measure import running
 from deploy.local.home import Home
 
 SHOWN = 25
+A_SECOND = 25
+"""Samples: walking the C frames halts a process for milliseconds; at 200, joins ran at a fifth."""
 # With C frames, py-spy takes a thread that waits inside the C library for one at work.
 _WAITING = re.compile(r"epoll_wait|select|poll \(|nanosleep|accept|futex")
 _WAITING_IN_LIBC = re.compile(r"acquire_lock|take_gil|cnd_\w*wait|cond_\w*wait|sem_\w*wait")
@@ -47,7 +49,7 @@ def record(pid: int, seconds: int) -> str:
             "--native",
             "--function",
             "--rate",
-            "200",
+            str(A_SECOND),
             "--output",
             str(raw),
         ]
@@ -98,7 +100,7 @@ def tell(raw: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("service")
-    parser.add_argument("seconds", type=int, nargs="?", default=10)
+    parser.add_argument("seconds", type=int, nargs="?", default=20)
     parser.add_argument("--home", type=Path, help="default: the benchmark's stack, else the main")
     asked = parser.parse_args()
     usual = Home.of_checkout()

@@ -71,7 +71,7 @@ class Runner:
     ) -> None:
         self.name = name
         self.join = join
-        self._source = source
+        self.source = source
         self._stream = stream
         self._tuner = tuner
 
@@ -88,7 +88,7 @@ class Runner:
                 break
         request = self.join.wants()
         if request is not None:
-            read = self._source.read(request, self.join.disk_buffer)
+            read = self.source.read(request, self.join.disk_buffer)
             self._put_out(self.join.feed(read))
 
     def run(self, seconds: float) -> Window:
@@ -110,7 +110,7 @@ class Runner:
         )
 
     def close(self) -> None:
-        self._source.close()
+        self.source.close()
 
     def _put_out(self, answers: Answers) -> None:
         if len(answers):
