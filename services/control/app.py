@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Response
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.openapi.utils import get_openapi
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -23,6 +21,7 @@ from services.control.metrics import PipelineCollector
 from services.control.plans import plan_routes
 from services.control.problems import tell_problems
 from services.control.query import require_known
+from services.control.reference import reference_routes
 from services.control.routes.access import access_routes
 from services.control.routes.letters import letter_routes
 from services.control.routes.look import look_routes
@@ -75,7 +74,7 @@ def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
         access_routes(hub),
         console_routes(),
     ]
-    # Its own documentation pages are closed like all else: they are routes of ours, below.
+    # The pages that describe it are closed like all else: they are routes of ours, below.
     app = FastAPI(
         title="Dovetail control",
         version="1",
@@ -84,7 +83,7 @@ def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
         responses=_RESPONSES,
         dependencies=[Depends(require_known)],
     )
-    routers.append(_documentation(app))
+    routers.append(reference_routes(app))
     for router in routers:
         app.include_router(router)
     tell_problems(app)
@@ -133,29 +132,3 @@ def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRou
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
-
-
-def _documentation(app: FastAPI) -> APIRouter:
-    router = APIRouter(include_in_schema=False)
-
-    @router.get("/openapi.json")
-    def openapi() -> dict[str, Any]:
-        return described(app)
-
-    @router.get("/docs", response_class=Response)
-    def docs() -> Response:
-        return get_swagger_ui_html(openapi_url="/openapi.json", title=app.title)
-
-    return router
-
-
-def described(app: FastAPI) -> dict[str, Any]:
-    """The API for machines, with the tokens that it takes."""
-    if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        schema.setdefault("components", {})["securitySchemes"] = {
-            "token": {"type": "http", "scheme": "bearer"}
-        }
-        schema["security"] = [{"token": []}, {}]
-        app.openapi_schema = schema
-    return app.openapi_schema
