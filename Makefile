@@ -41,7 +41,7 @@ test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tes
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
-	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py tests/e2e/test_order.py
+	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py tests/e2e/test_order.py $(TESTS)
 
 .PHONY: test-spark
 test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few

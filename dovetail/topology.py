@@ -226,6 +226,11 @@ class Topology:
         return self._topic(BACKFILL, self.pipeline.slots + 1, Keeps.LATEST)
 
     @cached_property
+    def foreign(self) -> Topic:
+        """Messages on an internal topic that are not the pipeline's, refused by who reads it."""
+        return self._topic("foreign", 1)
+
+    @cached_property
     def requests(self) -> Topic:
         """The requests by HTTP that are answered, by their idempotency keys."""
         return self._topic("requests", 1, Keeps.FOR_A_DAY)
@@ -236,7 +241,7 @@ class Topology:
         first = self.links[0]
         return (
             Stage(INGEST, self.source, (self.clean, self.dead_letter)),
-            Stage(MAPPER, self.clean, (first.mapped, self.shed)),
+            Stage(MAPPER, self.clean, (first.mapped, self.shed, self.foreign)),
             *(stage for link in self.links for stage in link.phases),
         )
 
@@ -249,14 +254,14 @@ class Topology:
             Stage(
                 self.service(CACHE_PHASE),
                 self.mapped,
-                (*answers, self.missed, self.migrations),
+                (*answers, self.missed, self.migrations, self.foreign),
                 True,
                 self.number,
             ),
             Stage(
                 self.service(DISK_PHASE),
                 self.missed,
-                (*answers, self.parked, self.migrations, self.progress),
+                (*answers, self.parked, self.migrations, self.progress, self.foreign),
                 True,
                 self.number,
             ),
@@ -315,6 +320,7 @@ class Topology:
         yield self.parked
         yield self.still_unmatched
         yield self.backfill
+        yield self.foreign
         yield self.requests
         yield Topic(CONTROL_TOPIC, 1, Keeps.LATEST)
         yield Topic(STATS_TOPIC, 1)

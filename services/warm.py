@@ -53,7 +53,7 @@ def warm(pipeline: Pipeline) -> None:
     for lines in (True, False):
         splitting.split(bytearray(b"{}"), lines=lines, most=1)
     # The kernels of another format are compiled by bad events as well as by good ones.
-    _handled(IngestHandler(pipeline, topology), [b"", b""])
+    _handled(IngestHandler(pipeline, topology), [(0, b""), (0, b"")])
     clean = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))
     mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
     if pipeline.overload:
@@ -65,7 +65,7 @@ def warm(pipeline: Pipeline) -> None:
         master = _Empty(pipeline, unique=unique)
         disk = _disk(pipeline, topology, master)
         answered = _handled(disk, missed[topology.missed.name])
-    migrations.take(answered.get(topology.migrations.name, []))
+    migrations.take([value for _, value in answered.get(topology.migrations.name, [])])
     cache.between_steps()
     missed = _handled(cache, mapped[topology.mapped.name])
     if pipeline.order.kept:
@@ -74,17 +74,17 @@ def warm(pipeline: Pipeline) -> None:
 
 
 class _Sink:
-    """Keeps what a handler sends, by topic."""
+    """Keeps what a handler sends, by topic; of a batch, where it belongs as well."""
 
     def __init__(self) -> None:
-        self.sent: dict[str, list[bytes]] = {}
+        self.sent: dict[str, list[tuple[int, bytes]]] = {}
 
-    def send(self, topic: str, value: bytes | None, *_: Any, **__: Any) -> None:
-        self.sent.setdefault(topic, []).append(value or b"")
+    def send(self, topic: str, value: bytes | None, partition: int = 0, **_: Any) -> None:
+        self.sent.setdefault(topic, []).append((partition, value or b""))
 
     def send_many(self, topic: str, _: Any, data: Any, bounds: Any, **__: Any) -> None:
         column = Column(data, bounds)
-        self.sent.setdefault(topic, []).extend(column[i] for i in range(len(column)))
+        self.sent.setdefault(topic, []).extend((0, column[i]) for i in range(len(column)))
 
 
 class _Shedding:
@@ -178,12 +178,12 @@ def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler
     )
 
 
-def _handled(handler: Any, values: list[bytes]) -> dict[str, list[bytes]]:
+def _handled(handler: Any, messages: list[tuple[int, bytes]]) -> dict[str, list[tuple[int, bytes]]]:
     sink = _Sink()
-    column = Column.of(values)
-    count = len(values)
+    column = Column.of([value for _, value in messages])
+    count = len(messages)
     records = Records(
-        np.zeros(count, np.int32),
+        np.array([partition for partition, _ in messages], np.int32),
         np.arange(count),
         np.zeros(count, np.int64),
         column.data,
@@ -194,7 +194,7 @@ def _handled(handler: Any, values: list[bytes]) -> dict[str, list[bytes]]:
     return sink.sent
 
 
-def _sample(pipeline: Pipeline) -> list[bytes]:
+def _sample(pipeline: Pipeline) -> list[tuple[int, bytes]]:
     """Two events alike, since the second lookup of a key makes it migrate, and a bad one."""
     texts = {
         "int": "1",
@@ -214,7 +214,7 @@ def _sample(pipeline: Pipeline) -> list[bytes]:
             inner = inner.setdefault(name, {})
         inner[last] = texts[field.type]
     text = _object(event).encode()
-    return [text, text, b"{}"]
+    return [(0, text), (0, text), (0, b"{}")]
 
 
 def _object(members: dict[str, Any]) -> str:

@@ -68,6 +68,11 @@ DASHBOARD = Dashboard(
                     bounds=(1, 1),
                 ),
                 Panel(
+                    "Refused messages",
+                    "On internal topics, and not the pipeline's: kept on the topic foreign.",
+                    (Query(each("dovetail_refused_messages_total", OF), PROCESS),),
+                ),
+                Panel(
                     "Without output",
                     "Unmatched a second, and parked: keys with more rows than fit.",
                     (

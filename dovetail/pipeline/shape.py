@@ -47,6 +47,7 @@ DERIVED_TOPICS = (
     "requests",
     "still-unmatched",
     "backfill",
+    "foreign",
 )
 LINK_TOPICS = ("mapped", "missed", "migrations", "progress")
 """Those that every table of a chain has for itself."""

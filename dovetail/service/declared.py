@@ -92,6 +92,9 @@ FIGURES = {
     "ready": _gauge("ready", "1 while the stage has partitions and all it needs, else 0"),
     "alarm": _gauge("alarm", "1 while somebody should look: the match rate has collapsed"),
     "lag": _gauge("lag_records", "Records of the stage's topic that it has yet to read"),
+    "refused_messages": _counter(
+        "refused_messages", "Messages of the stage's topic that are not the pipeline's"
+    ),
     # memory
     "budget_bytes": _gauge("budget_bytes", "What the phase may hold of the node's memory"),
     "held_bytes": _gauge("held_bytes", "What the phase holds, filled or not"),

@@ -24,13 +24,14 @@ import pyarrow as pa
 
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
-from dovetail.stream.envelope import stream_in, wrapped
+from dovetail.join.entry import Entries
+from dovetail.stream.arrow_stream import ascending, objects, read_batch
+from dovetail.stream.envelope import ForeignError, opened, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dovetail.join.columns import Bytes
-    from dovetail.stream.rdkafka import Records
 
 UNMAPPED = -1
 
@@ -39,6 +40,18 @@ PIECE_BYTES = 1 << 20
 an event, small enough for every buffer on its way."""
 PIECE_EVENTS = 8_192
 """And no batch has more events than this, however small they are."""
+
+_TYPES = {
+    "key": pa.int64(),
+    "text": pa.large_binary(),
+    "event": pa.large_binary(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "event_time": pa.int64(),
+    "entry": pa.large_binary(),
+}
+_NEEDED = {"event", "partition", "offset", "timestamp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +164,40 @@ class EventBatch:
     def from_message(cls, message: bytes | Bytes) -> Self:
         """Of an array, which has to be writable, the batch keeps what it needs: no event is copied.
 
-        So its memory is held as long as the batch is.
+        So its memory is held as long as the batch is. Raises `ForeignError` if it is no batch.
         """
+        return cls.opened(message)[1]
+
+    @classmethod
+    def opened(cls, message: bytes | Bytes) -> tuple[Batch, Self]:
+        """Return the envelope's small fields as well, for who has to know where it belongs."""
         data = (
             np.frombuffer(bytearray(message), np.uint8) if isinstance(message, bytes) else message
         )
-        columns = pa.ipc.open_stream(pa.py_buffer(stream_in(data.data))).read_next_batch()
-        keyless = "key" not in columns.schema.names
+        head, stream = opened(data.data)
+        columns = read_batch(stream, _TYPES)
+        if missing := _NEEDED - set(columns.schema.names):
+            raise ForeignError(f"a message is no batch: it lacks {', '.join(sorted(missing))}")
+        if not len(columns) == head.events <= PIECE_EVENTS:
+            raise ForeignError(
+                f"a message is no batch: it says {head.events} events and holds {len(columns)}, "
+                f"of {PIECE_EVENTS} at most"
+            )
+        found = cls._of_columns(columns, data)
+        if not objects(found.events.data, found.events.bounds):
+            raise ForeignError("a message is no batch: an event in it is no JSON object")
+        return head, found
+
+    @classmethod
+    def _of_columns(cls, columns: pa.RecordBatch, data: Bytes) -> Self:
+        names = columns.schema.names
+        keyless = "key" not in names
         values = (
             np.zeros(len(columns), np.int64) if keyless else columns.column("key").to_numpy().copy()
         )
         texts = (
             _from_arrow(columns.column("text"), data)
-            if "text" in columns.schema.names
+            if "text" in names
             else Column.empty_values(len(columns))
         )
         return cls(
@@ -172,11 +206,16 @@ class EventBatch:
             columns.column("partition").to_numpy().copy(),
             columns.column("offset").to_numpy().copy(),
             columns.column("timestamp").to_numpy().copy(),
-            columns.column("event_time").to_numpy().copy()
-            if "event_time" in columns.schema.names
-            else None,
-            _from_arrow(columns.column("entry"), data) if "entry" in columns.schema.names else None,
+            columns.column("event_time").to_numpy().copy() if "event_time" in names else None,
+            _entries_in(columns.column("entry"), data) if "entry" in names else None,
             keyless,
+        )
+
+    @classmethod
+    def empty(cls) -> Self:
+        none = np.empty(0, np.int64)
+        return cls(
+            JoinKeys.of_ints(none), Column.empty_values(0), np.empty(0, np.int32), none, none
         )
 
 
@@ -218,17 +257,21 @@ def _from_arrow(array: Any, message: Bytes) -> Column:
     if len(array) == 0:  # Arrow may leave out even the first bound
         return Column.empty_values(0)
     copied = np.frombuffer(bounds, np.int64, len(array) + 1).copy()
+    size = 0 if data is None else data.size
+    if not ascending(copied, size):
+        raise ForeignError("a message is no batch: its values do not lie within it")
     if data is None:
         return Column(np.empty(0, np.uint8), copied)
     at = data.address - message.ctypes.data
     return Column(message[at : at + data.size], copied)
 
 
-def batches_of(records: Records) -> list[tuple[int, EventBatch]]:
-    """Return the batches in these messages, each with the partition it came from."""
-    return [
-        (int(partition), EventBatch.from_message(records.data[first:end]))
-        for partition, first, end in zip(
-            records.partitions, records.bounds[:-1], records.bounds[1:], strict=True
-        )
-    ]
+def _entries_in(array: Any, message: Bytes) -> Column:
+    """Take out the entries, whole or empty."""
+    entries = _from_arrow(array, message)
+    filled = np.flatnonzero(np.diff(entries.bounds))
+    try:
+        Entries.received(entries.take(filled))
+    except ValueError as error:
+        raise ForeignError(f"a message is no batch: {error}") from None
+    return entries

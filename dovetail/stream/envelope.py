@@ -1,13 +1,15 @@
 """The envelope of a batch (proto/…/batch.proto) around its Arrow stream, without copying that.
 
 Protobuf's own library copies the stream on its way in and out of a message, more than once, and
-the stream is nearly all there is of it. So the small fields are its to write; the stream is put
-behind them as the wire format has it, and found there again by walking over the fields.
+the stream is nearly all there is of it. So the small fields are its to read and write; the stream
+is put behind them as the wire format has it, and found there again by walking over the fields.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
 
 from dovetail.contracts.batch_pb2 import Batch
 
@@ -18,6 +20,11 @@ _ARROW = Batch.ARROW_FIELD_NUMBER
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 """Wire types."""
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+_LONGEST_VARINT = 10
+
+
+class ForeignError(ValueError):
+    """A message is not what its topic carries."""
 
 
 def wrapped(head: Batch, arrow: pa.Buffer) -> bytes:
@@ -26,11 +33,22 @@ def wrapped(head: Batch, arrow: pa.Buffer) -> bytes:
     return b"".join((head.SerializeToString(), _varint(tag), _varint(arrow.size), arrow))
 
 
-def stream_in(message: memoryview) -> memoryview:
-    """Find a batch's Arrow stream."""
+def opened(message: memoryview) -> tuple[Batch, memoryview]:
+    """Return a batch's small fields, and its Arrow stream."""
+    first, start, end = _place_of_stream(message)
+    try:
+        head = Batch.FromString(bytes(message[:first]) + bytes(message[end:]))
+    except DecodeError as error:
+        raise ForeignError(f"a message is no batch: {error}") from None
+    return head, message[start:end]
+
+
+def _place_of_stream(message: memoryview) -> tuple[int, int, int]:
+    """Return where the stream's field begins, where the stream does, and where both end."""
     found = None
     at = 0
     while at < len(message):
+        first = at
         tag, at = _number(message, at)
         kind = tag & 7
         if kind == _VARINT:
@@ -38,14 +56,14 @@ def stream_in(message: memoryview) -> memoryview:
         elif kind == _LENGTH:
             size, at = _number(message, at)
             if tag >> 3 == _ARROW:
-                found = message[at : at + size]
+                found = first, at, at + size
             at += size
         elif kind in _FIXED:
             at += _FIXED[kind]
         else:
-            raise ValueError(f"a message is no batch: it has a field of wire type {kind}")
+            raise ForeignError(f"a message is no batch: it has a field of wire type {kind}")
     if found is None or at > len(message):
-        raise ValueError("a message is no batch, or is cut off: was it sent by another release?")
+        raise ForeignError("a message is no batch, or is cut off: was it sent by another release?")
     return found
 
 
@@ -61,11 +79,10 @@ def _varint(number: int) -> bytes:
 def _number(message: memoryview, at: int) -> tuple[int, int]:
     """Read a varint; return it and where it ends."""
     number = shift = 0
-    while at < len(message):
-        byte = message[at]
-        at += 1
+    for place in range(at, min(at + _LONGEST_VARINT, len(message))):
+        byte = message[place]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at
+            return number, place + 1
         shift += 7
-    raise ValueError("a message is no batch: it ends within a number")
+    raise ForeignError("a message is no batch: it ends within a number")

@@ -84,6 +84,7 @@ class MigrationReader:
         self._int_key = int_key
         self._loading: dict[int, _Load] = {}
         self._cycle = SharedCycle()
+        self.refused = 0
         self._consumer = Consumer(
             settings.client(
                 {
@@ -176,21 +177,52 @@ class MigrationReader:
 
     def _change(self, messages: list[Message]) -> Change:
         # The latest of each key counts, whatever came before it in this batch.
-        latest = {message.key() or b"": message for message in messages}
-        held = [message for message in latest.values() if message.value() is not None]
-        evicted = [key for key, message in latest.items() if message.value() is None]
-        arrived = decode(Column.of([message.value() or b"" for message in held]))
-        slots = np.array([message.partition() for message in held], np.int32)
-        self._cycle.see(slots, arrived.cycles, self._loading)
+        latest = list({message.key() or b"": message for message in messages}.values())
+        try:
+            change = self._opened(latest)
+        except ValueError:
+            change = self._opened([message for message in latest if self._is_ours(message)])
         if self._loading:
             self._count(messages)
+        return change
+
+    def _opened(self, messages: list[Message]) -> Change:
+        """Raise ValueError if one of these is none of the pipeline's."""
+        names = keys_named(
+            Column.of([message.key() or b"" for message in messages]), int_key=self._int_key
+        )
+        gone = np.array([message.value() is None for message in messages], np.bool_)
+        held = np.flatnonzero(~gone)
+        arrived = decode(Column.of([messages[place].value() or b"" for place in held]))
+        entries = Entries.received(arrived.entries)
+        if not _same(entries.keys(), names.take(held)):
+            raise ValueError("a migration is not of the key that it is named after")
+        slots = np.array([messages[place].partition() for place in held], np.int32)
+        self._cycle.see(slots, arrived.cycles, self._loading)
         return Change(
-            Entries.received(arrived.entries),
+            entries,
             arrived.read_at_ms,
             arrived.events,
             self._cycle.cycle,
-            keys_named(Column.of(evicted), int_key=self._int_key),
+            names.take(np.flatnonzero(gone)),
         )
+
+    def _is_ours(self, message: Message) -> bool:
+        """Tell whether it is; if not, it counts for nothing, and is logged.
+
+        Nothing is lost by that: its key is answered by the disk phase, and migrates again.
+        """
+        try:
+            self._opened([message])
+        except ValueError as error:
+            place = f"{self._topic}/{message.partition()}/{message.offset()}"
+            log.error(  # noqa: TRY400 - where it was raised says nothing
+                "migration refused: it is none of ours",
+                extra={"place": place, "reason": str(error)},
+            )
+            self.refused += 1
+            return False
+        return True
 
     def _count(self, messages: list[Message]) -> None:
         slots, counts = np.unique([message.partition() for message in messages], return_counts=True)
@@ -244,4 +276,16 @@ def send_evictions(
         nothing.bounds,
         keys=(names.data, names.bounds),
         tombstones=np.ones(len(keys), np.bool_),
+    )
+
+
+def _same(keys: JoinKeys, others: JoinKeys) -> bool:
+    """Whether these are the same keys in the same order, each with texts of its own."""
+    return all(
+        np.array_equal(one, other)
+        for one, other in (
+            (keys.values, others.values),
+            (keys.texts.bounds, others.texts.bounds),
+            (keys.texts.data, others.texts.data),
+        )
     )

@@ -18,7 +18,7 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Pages
 from dovetail.join.keys import hash_text_many
-from dovetail.stream.batch import EventBatch
+from dovetail.stream.batch import UNMAPPED, EventBatch
 from dovetail.stream.rdkafka import Records
 from dovetail.testing.relation import MemoryRelation
 
@@ -197,14 +197,26 @@ def records_of(
     batches: Sequence[tuple[int, EventBatch]],
     pipeline: str = "sales",
     offsets: Sequence[int] | None = None,
+    *,
+    mapped: bool = True,
 ) -> Records:
-    """What a stage consumes when these batches stand on its slots' partitions."""
-    values = Column.of([batch.to_message(pipeline, slot) for slot, batch in batches])
+    """What a stage consumes when these batches stand on its topic's partitions."""
+    messages = [
+        (slot, batch.to_message(pipeline, slot if mapped else UNMAPPED)) for slot, batch in batches
+    ]
+    return records_with(messages, offsets)
+
+
+def records_with(
+    messages: Sequence[tuple[int, bytes]], offsets: Sequence[int] | None = None
+) -> Records:
+    """What a stage consumes when these stand on its topic's partitions, whatever they are."""
+    values = Column.of([message for _, message in messages])
     return Records(
-        np.array([slot for slot, _ in batches], np.int32),
-        np.array(range(len(batches)) if offsets is None else offsets, np.int64),
-        np.zeros(len(batches), np.int64),
+        np.array([partition for partition, _ in messages], np.int32),
+        np.array(range(len(messages)) if offsets is None else offsets, np.int64),
+        np.zeros(len(messages), np.int64),
         values.data,
         values.bounds,
-        np.zeros(len(batches), np.bool_),
+        np.zeros(len(messages), np.bool_),
     )

@@ -22,10 +22,11 @@ from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
-from dovetail.stream.batch import EventBatch, batches_of
+from dovetail.stream.batch import EventBatch
 from dovetail.stream.key_names import keys_named
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
+from dovetail.stream.reader import BatchReader
 from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class CacheHandler(Handler):
         self._pipeline = pipeline
         self._topology = topology
         self._migrations = migrations
+        self._reader = BatchReader(topology, topology.mapped)
         self._budget = budget
         self._int_key = pipeline.key_type is KeyType.INT
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
@@ -130,7 +132,7 @@ class CacheHandler(Handler):
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         by_slot: dict[tuple[int, bool], list[EventBatch]] = {}
-        for slot, batch in batches_of(records):
+        for slot, batch in self._reader.read(records, producer):
             by_slot.setdefault((slot, batch.keyless), []).append(batch)
         for (slot, keyless), batches in by_slot.items():
             batch = EventBatch.concatenate(batches)
@@ -195,6 +197,7 @@ class CacheHandler(Handler):
             "cache_evicted": cache.evicted,
             "cache_refused": cache.refused,
             "cache_tombstones": self._tombstones,
+            "refused_messages": self._reader.refused,
             "cache_loaded": self._migrations.loaded,
             **self._answers.matches.figures(),
             **{f"component_bytes.{name}": size for name, size in cache.components.items()},

@@ -29,10 +29,10 @@ from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
-from dovetail.stream.batch import batches_of
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_migrations
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
+from dovetail.stream.reader import BatchReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +102,7 @@ class DiskHandler(Handler):
         self._questions = questions or Questions()
         self._int_key = pipeline.key_type is KeyType.INT
         self._topology = topology
+        self._reader = BatchReader(topology, topology.missed)
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
         self._make_join = make_join
         self._join, self._emigration = make_join()
@@ -180,7 +181,7 @@ class DiskHandler(Handler):
         return found
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        self._take(records)
+        self._take(records, producer)
         until = self._clock() + STEP_S
         while self._clock() < until and self._retry_at <= self._clock():
             self._let_in(producer, ledger)
@@ -202,9 +203,10 @@ class DiskHandler(Handler):
 
     # ── a step ───────────────────────────────────────────────────────────────────────────
 
-    def _take(self, records: Records) -> None:
+    def _take(self, records: Records, producer: Producer) -> None:
         offsets = records.offsets.tolist()
-        for (slot, batch), offset in zip(batches_of(records), offsets, strict=True):
+        batches = self._reader.read(records, producer)
+        for (slot, batch), offset in zip(batches, offsets, strict=True):
             self._arrivals.append(_Arrival(slot, offset, batch=batch))
 
     def _let_in(self, producer: Producer, ledger: Ledger) -> None:
@@ -237,7 +239,7 @@ class DiskHandler(Handler):
             return False
         places, numbers = self._window.enter(slot, arrival.offset, batch)
         arrival.batch = None
-        if len(places) < len(batch):
+        if len(places) < len(batch) or not len(batch):
             batch = batch.take(places)
             self._changed.add(slot)
         if batch.entries is not None:
@@ -377,6 +379,7 @@ class DiskHandler(Handler):
             "held_bytes": self._join.engine.allocated + self._window.nbytes + self._in_line,
             "component_bytes.window": self._window.nbytes,
             "component_bytes.line": self._in_line,
+            "refused_messages": self._reader.refused,
             "window_events": self._window.capacity - self._window.room,
             "window_capacity": self._window.capacity,
             "held_batches": len(self._arrivals),

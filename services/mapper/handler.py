@@ -10,9 +10,10 @@ import numpy as np
 from dovetail.join.mapper import Mapper, groups
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
-from dovetail.stream.batch import PIECE_BYTES, EventBatch, batches_of
+from dovetail.stream.batch import PIECE_BYTES, EventBatch
 from dovetail.stream.loop import Handler
 from dovetail.stream.provenance import ORIGIN, REASON, origins
+from dovetail.stream.reader import BatchReader
 from services.mapper.skew import Skew
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class MapperHandler(Handler):
         self._pipeline = pipeline
         self._topology = topology
         self._guard = guard
+        self._reader = BatchReader(topology, topology.clean)
         self._mapper = Mapper(pipeline.slots, int_key=pipeline.key_type is KeyType.INT)
         self._skew = Skew(pipeline.slots, time.monotonic())
 
@@ -52,7 +54,7 @@ class MapperHandler(Handler):
             self._guard.look()
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        batches = batches_of(records)
+        batches = self._reader.read(records, producer)
         # All batches at once: fewer and larger messages a slot.
         events = EventBatch.concatenate([batch for _, batch in batches])
         kept = self._guard.admit(events.keys) if self._guard else None
@@ -72,7 +74,11 @@ class MapperHandler(Handler):
         self._map(events, producer)
 
     def figures(self) -> dict[str, float]:
-        return {**self._skew.figures(), **(self._guard.figures() if self._guard else {})}
+        return {
+            "refused_messages": self._reader.refused,
+            **self._skew.figures(),
+            **(self._guard.figures() if self._guard else {}),
+        }
 
     def close(self) -> None:
         if self._guard:

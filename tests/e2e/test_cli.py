@@ -23,6 +23,7 @@ from dovetail.testing.pipeline import RunningPipeline
 from services.spark.plan_tables import PlanKey, PlanTables
 from services.spark.runs import Run, control_engine
 from tests.e2e import shop
+from tests.unit.cli_kit import INTERRUPTIBLE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -137,7 +138,7 @@ def test_status(cli, pipeline):
 
 def test_status_is_live_on_a_terminal_until_it_is_interrupted(cli, pipeline):
     mine, its = pty.openpty()
-    words = [sys.executable, "-m", "dovetail.cli", "status", "--every", "100ms"]
+    words = [sys.executable, "-c", INTERRUPTIBLE, "status", "--every", "100ms"]
     child = subprocess.Popen(words, stdout=its, env={**os.environ, "TERM": "xterm"})
     os.close(its)
     seen = b""

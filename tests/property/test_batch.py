@@ -6,13 +6,15 @@ from hypothesis import strategies as st
 
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.entry import Entries
 from dovetail.stream.batch import EventBatch
 
+ENTRY = Entries.without_rows().data.tobytes()
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EVENT = st.tuples(
     INT64,
     st.binary(max_size=5),
-    st.binary(max_size=60),
+    st.binary(max_size=60).map(lambda inner: b"{%s}" % inner),
     st.integers(0, 2**31 - 1),
     st.integers(0, 2**63 - 1),
     INT64,
@@ -28,7 +30,7 @@ def batch_of(rows, *, timed=False, answered=False):
         np.array(offsets, np.int64),
         np.array(times, np.int64),
         np.array(times, np.int64) ^ 1 if timed else None,
-        Column.of([event[::2] for event in events]) if answered else None,
+        Column.of([ENTRY * (len(event) % 2) for event in events]) if answered else None,
     )
 
 

@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+INTERRUPTIBLE = """
+import signal
+import sys
+from dovetail.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+"""The command line as `python -c` takes it. Whoever runs the tests in the background has interrupts
+ignored, and so would their children."""
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -4,9 +4,8 @@ import pytest
 
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, JoinKeys
-from dovetail.stream.batch import PIECE_BYTES, UNMAPPED, EventBatch, batches_of
-from dovetail.stream.rdkafka import Records
-from dovetail.testing.fakes import event_batch, named, records_of
+from dovetail.stream.batch import PIECE_BYTES, UNMAPPED, EventBatch
+from dovetail.testing.fakes import event_batch, named
 
 
 def batch_of(events, texts=None):
@@ -63,20 +62,6 @@ def test_one_batch_is_not_copied_to_be_concatenated():
     assert EventBatch.concatenate([batch]) is batch
 
 
-def test_batches_come_with_the_partitions_of_their_messages():
-    messages = Column.of([batch_of([b"{1}"]).to_message("p"), batch_of([b"{2}"]).to_message("p")])
-    records = Records(
-        partitions=np.array([7, 2], np.int32),
-        offsets=np.arange(2),
-        timestamps=np.arange(2),
-        data=messages.data,
-        bounds=messages.bounds,
-        tombstones=np.zeros(2, np.bool_),
-    )
-    found = [(partition, list(batch.events)) for partition, batch in batches_of(records)]
-    assert found == [(7, [b"{1}"]), (2, [b"{2}"])]
-
-
 def test_its_bytes_are_counted_column_by_column():
     batch = batch_of([b"{1}", b"{22}"], [b"a", b""])
     fixed = 2 * (8 + 4 + 8 + 8)
@@ -101,11 +86,3 @@ def test_what_is_no_batch_is_told(cut):
     message = event_batch([(7, b'{"id":7}')]).to_message("sales", 3)
     with pytest.raises(ValueError, match="a message is no batch"):
         EventBatch.from_message(cut(message))
-
-
-def test_a_batch_read_from_records_can_be_changed_by_kernels():
-    records = records_of([(1, event_batch([(7, b'{"id":7}')]))])
-    ((slot, batch),) = batches_of(records)
-    assert slot == 1
-    assert batch.events.data.flags.writeable
-    assert batch.events.data.base is not None  # the records' own bytes

@@ -16,7 +16,7 @@ import pytest
 from dovetail.cli import main
 from dovetail.cli.parsing import duration
 from dovetail.cli.parsing import moment as time_given
-from tests.unit.cli_kit import Answer, problem, served
+from tests.unit.cli_kit import INTERRUPTIBLE, Answer, problem, served
 
 if TYPE_CHECKING:
     from tests.unit.cli_kit import Script
@@ -265,16 +265,6 @@ def test_a_control_service_that_restarts_meanwhile_is_asked_again(capsys, monkey
     with served({"GET /v1/jobs/17": [Answer(JOB), broken, broken, Answer(DONE)]}) as script:
         assert run(script, "jobs", "follow", "17") == 0
     assert "done" in capsys.readouterr().out
-
-
-# Whoever runs the tests in the background has interrupts ignored, and so would their children.
-INTERRUPTIBLE = """
-import signal
-import sys
-from dovetail.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.exit(main())
-"""
 
 
 def test_an_interrupt_ends_the_following_and_tells_how_to_go_on():

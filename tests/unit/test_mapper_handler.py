@@ -91,7 +91,7 @@ class Stepped:
             )
             for partition, keys in enumerate(batches)
         ]
-        self.handler.handle(records_of(made), self.producer, self.ledger)
+        self.handler.handle(records_of(made, mapped=False), self.producer, self.ledger)
         return self.ledger.commit()
 
     def mapped(self):

@@ -1,0 +1,88 @@
+"""One record batch out of an Arrow stream that somebody else may have written.
+
+Kernels trust a column's bounds, so they are looked at here, once, before anything else is. What is
+compressed is refused unread: ours never is, and a few bytes could stand for gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from numba import njit
+
+from dovetail.stream.envelope import ForeignError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dovetail.join.columns import Bytes, Ints
+
+_VTABLE_HEAD = 4
+_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3
+"""Places in the tables Message and RecordBatch of Arrow's Message.fbs."""
+
+
+def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Read the stream's one batch, whose columns of these names have to be of these types."""
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
+        schema = pa.ipc.read_schema(messages.read_next_message())
+        body = messages.read_next_message()
+        if body.type != "record batch" or _is_compressed(memoryview(body.metadata)):
+            raise ForeignError("a message is no batch: its stream is compressed, or holds no batch")
+        batch = pa.ipc.read_record_batch(body, schema)
+        batch.validate()
+    except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
+        raise ForeignError(f"a message is no batch: {error}") from None
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        expected = types.get(field.name)
+        if expected is not None and (field.type != expected or column.null_count):
+            raise ForeignError(
+                f"a message is no batch: {field.name} is {field.type}, and has to be {expected} "
+                f"without nulls"
+            )
+    if len(set(batch.schema.names)) < len(batch.schema.names):
+        raise ForeignError("a message is no batch: a column is there twice")
+    return batch
+
+
+def _is_compressed(metadata: memoryview) -> bool:
+    """Whether the batch's body is; read from the flatbuffer, as pyarrow has no word for it."""
+    (message,) = struct.unpack_from("<I", metadata)
+    header = _field(metadata, message, _HEADER_FIELD)
+    if not header:
+        return False
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    return _field(metadata, batch, _COMPRESSION_FIELD) != 0
+
+
+def _field(metadata: memoryview, table: int, number: int) -> int:
+    """Where a table's field stands; 0 if it has none."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    (size,) = struct.unpack_from("<H", metadata, vtable)
+    place = _VTABLE_HEAD + 2 * number
+    if place + 2 > size:
+        return 0
+    (offset,) = struct.unpack_from("<H", metadata, vtable + place)
+    return table + offset if offset else 0
+
+
+@njit(cache=True, nogil=True)
+def ascending(bounds: Ints, size: int) -> bool:
+    """Whether these cut so many bytes into values."""
+    good = bounds[0] >= 0 and bounds[-1] <= size
+    for i in range(len(bounds) - 1):
+        good &= bounds[i] <= bounds[i + 1]
+    return good
+
+
+@njit(cache=True, nogil=True)
+def objects(data: Bytes, bounds: Ints) -> bool:
+    """Whether each value is at least `{}`, from its first byte to its last."""
+    for i in range(len(bounds) - 1):
+        first, last = bounds[i], bounds[i + 1] - 1
+        if last <= first or data[first] != 123 or data[last] != 125:
+            return False
+    return True
