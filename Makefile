@@ -37,7 +37,7 @@ test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(BIN)/python -m pytest tests/unit tests/property tests/integration --ignore=tests/integration/test_spark_tasks.py $(TESTS)
+	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration --ignore=tests/integration/test_spark_tasks.py $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
@@ -88,6 +88,10 @@ grafana: $(VENV)/ready ## Write deploy/grafana/dashboards from the modules besid
 .PHONY: chaos
 chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000)
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE))
+
+.PHONY: fuzz
+fuzz: $(VENV)/ready ## Mutated inputs into all that takes bytes from outside (SECONDS=30 a target, SEED=, TARGET=)
+	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench-e2e
 bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: under five minutes)

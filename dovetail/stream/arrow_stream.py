@@ -34,8 +34,18 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
             raise ForeignError("a message is no batch: its stream is compressed, or holds no batch")
         batch = pa.ipc.read_record_batch(body, schema)
         batch.validate()
+        _require_types(batch, types)
+    except ForeignError:
+        raise
     except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
         raise ForeignError(f"a message is no batch: {error}") from None
+    return batch
+
+
+def _require_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> None:
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        raise ForeignError("a message is no batch: a column is there twice")
     for field, column in zip(batch.schema, batch.columns, strict=True):
         expected = types.get(field.name)
         if expected is not None and (field.type != expected or column.null_count):
@@ -43,9 +53,6 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
                 f"a message is no batch: {field.name} is {field.type}, and has to be {expected} "
                 f"without nulls"
             )
-    if len(set(batch.schema.names)) < len(batch.schema.names):
-        raise ForeignError("a message is no batch: a column is there twice")
-    return batch
 
 
 def _is_compressed(metadata: memoryview) -> bool:
@@ -72,7 +79,7 @@ def _field(metadata: memoryview, table: int, number: int) -> int:
 @njit(cache=True, nogil=True)
 def ascending(bounds: Ints, size: int) -> bool:
     """Whether these cut so many bytes into values."""
-    good = bounds[0] >= 0 and bounds[-1] <= size
+    good = bool(bounds[0] >= 0 and bounds[-1] <= size)
     for i in range(len(bounds) - 1):
         good &= bounds[i] <= bounds[i + 1]
     return good

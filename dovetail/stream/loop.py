@@ -36,12 +36,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
+from dovetail.stream.rdkafka.errors import TIMED_OUT
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
+_TRANSACTION_S = 20.0
+_UNSETTLED_S = 60.0
+"""For so long offsets can pend that are not lost: a transaction whose producer is gone is aborted
+within its time and ten seconds more."""
 _IDLE_S = 0.1
 _A_LOT = 4 << 20
 """Bytes in one step: some hundred thousand events a second."""
@@ -418,7 +425,7 @@ class Loop:
                 {
                     "transactional.id": self._member,
                     "client.id": self._member,
-                    "transaction.timeout.ms": 20_000,
+                    "transaction.timeout.ms": int(_TRANSACTION_S * 1000),
                     # The broker is busy finishing the last transaction for some ms after
                     # its commit; librdkafka asks again after this pause.
                     "retry.backoff.ms": 5,
@@ -455,12 +462,42 @@ class Loop:
         # What is held of the others is dropped with it, and read again: it cannot be told apart.
         self._read_again = self._handler.holds
 
+    def _settled(self, held: set[int]) -> dict[int, tuple[int, str]]:
+        """Read what is committed; end what the broker still waits for, if that is our own.
+
+        A broker that is killed and started under load may keep offsets of a transaction that has
+        long ended as pending for ever, over restarts, and let nobody read the partition's offset
+        (docs/decisions/0025). All transactions of our id are over since its producer was made, so
+        what pends is none. The next one of the same id, over the same partitions, replaces it.
+        """
+        try:
+            return self._consumer.committed(_UNSETTLED_S)
+        except KafkaFailure as failure:
+            if failure.code != TIMED_OUT:
+                raise
+            with closing(
+                CommittedOffsets(self._settings, self._group, self._stage.reads)
+            ) as outside:
+                found = outside.read()
+            known = {partition: found[partition] for partition in held if partition in found}
+            if not known:
+                raise
+        log.warning("offsets are pending for ever: written again", extra={"partitions": [*known]})
+        for partition, committed in known.items():
+            self._ledger.open(partition, committed.text)
+        self._in_step = True
+        self._producer.begin()
+        self._send_offsets({partition: at.offset for partition, at in known.items()})
+        self._producer.commit(_TIMEOUT_S)
+        self._in_step = False
+        return self._consumer.committed(_UNSETTLED_S)
+
     def _open_partitions(self) -> None:
         """Read the ledger of newly assigned partitions, before anything is added to it."""
         held = set(self._consumer.assignment())
         if held == self._opened:
             return
-        committed = self._consumer.committed()
+        committed = self._settled(held)
         for partition in held - self._opened:
             self._ledger.open(partition, committed.get(partition, (0, ""))[1])
             self._handler.open(partition, self._ledger)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from google.protobuf.message import DecodeError
 
 from dovetail.contracts.progress_pb2 import Progress
 from dovetail.errors import Unavailable
@@ -75,11 +76,20 @@ class ProgressReader:
             while (message := self._consumer.poll(_TIMEOUT_S)) is not None:
                 if _is_end(message):
                     return
-                value = message.value()
-                if value is not None:
-                    yield Progress.FromString(value)
+                progress = read_progress(message.value(), slot)
+                if progress is not None:
+                    yield progress
         finally:
             self._consumer.unassign()
+
+
+def read_progress(message: bytes | None, slot: int) -> Progress | None:
+    """A slot's progress; None if the message is none of ours, which then counts for nothing."""
+    try:
+        progress = Progress.FromString(message or b"")
+    except DecodeError:
+        return None
+    return progress if message and progress.slot == slot else None
 
 
 def _is_end(message: Message) -> bool:

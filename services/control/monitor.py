@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from contextlib import closing
@@ -38,6 +39,7 @@ _REMEMBERED_S = 3600.0
 """So long a process that is gone is still told of."""
 _RATES = ("in", "enriched", "unmatched", "parked", "dead_lettered", "shed", "outputs")
 GONE = "gone"
+_MOST_NODES = 1024
 
 
 @dataclass(slots=True)
@@ -240,6 +242,15 @@ class Monitor:
                 self._rates[name] = last + _SMOOTHING * (rate - last)
         self._audit = seen
 
+    def _is_ours(self, beat: Heartbeat) -> bool:
+        """Whether a process of the pipeline may have sent it: each is shown, kept and a label."""
+        known = {process.service for process in self._topology.processes}
+        return (
+            beat.service in known
+            and beat.node < _MOST_NODES
+            and beat.state in Heartbeat.State.values()
+        )
+
     def _hear(self, message: bytes) -> None:
         try:
             beat = Heartbeat.FromString(message)
@@ -248,6 +259,14 @@ class Monitor:
             return
         if beat.pipeline != self._topology.pipeline.name:
             return
+        if not self._is_ours(beat):
+            log.warning(
+                "a heartbeat is refused: no process of the pipeline sends it",
+                extra={"of": beat.service[:80], "node": beat.node},
+            )
+            return
+        for name in [name for name, value in beat.figures.items() if not math.isfinite(value)]:
+            del beat.figures[name]  # JSON cannot hold it
         key, now = (beat.service, beat.node), time.monotonic()
         if key in self._members:
             self._members[key].hear(beat, now)

@@ -8,12 +8,14 @@ memory but its cache.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 import uuid
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from google.protobuf.message import DecodeError
 
 from dovetail.contracts.request_pb2 import Request
 from dovetail.errors import Unavailable
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from dovetail.settings import Settings
     from dovetail.topology import Topic
+
+log = logging.getLogger(__name__)
 
 _CACHE_KIB = 4096
 _AT_ONCE = 10_000
@@ -63,7 +67,7 @@ class Markers:
         """Read what is on the topic, from the first marker not read so far to its end now."""
         for messages in _read(settings, topic, self._next):
             rows = [(_text(m.key()), _text(m.value())) for m in messages]
-            self._keep([(key, value, Request.FromString(value).at_ms) for key, value in rows])
+            self._keep([(key, value, at) for key, value in rows if (at := answered_at(value))])
             self._next = (messages[-1].offset() or 0) + 1
 
     def close(self) -> None:
@@ -73,6 +77,17 @@ class Markers:
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR REPLACE INTO marker VALUES (?, ?, ?)", rows)
         self._database.execute("COMMIT")
+
+
+def answered_at(message: bytes) -> int | None:
+    """When a request was answered; None if the message is no request's."""
+    try:
+        return Request.FromString(message).at_ms or None
+    except DecodeError as error:
+        log.error(  # noqa: TRY400 - where it was raised says nothing
+            "marker refused: it is none of ours", extra={"reason": str(error)}
+        )
+        return None
 
 
 def _read(settings: Settings, topic: Topic, first: int) -> Iterator[list[Message]]:

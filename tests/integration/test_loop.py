@@ -11,8 +11,11 @@ from confluent_kafka import Producer
 
 from dovetail.errors import Unavailable
 from dovetail.settings import Settings
+from dovetail.stream import rdkafka
 from dovetail.stream.loop import Handler, Loop, Step
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.rdkafka import Consumer, KafkaFailure
+from dovetail.stream.rdkafka.errors import TIMED_OUT
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Stage, Topic
 
@@ -127,3 +130,35 @@ def test_who_has_no_room_is_handed_nothing_and_everything_once_afterwards(settin
         handler.no_room = False
         await_(lambda: committed(offsets) == RECORDS + 2, "not everything was committed")
     assert sorted(handler.seen) == sorted([b"first", b"second", *values])
+
+
+def test_offsets_that_pend_for_ever_are_written_again_for_all_partitions(
+    settings, source, monkeypatch
+):
+    first, second = ([b"%d %d" % (run, number) for number in range(10)] for run in range(2))
+    send(settings, source, first)
+    with running(settings, source, Recorder(), []) as offsets:
+        await_(lambda: committed(offsets) == len(first), "the first records were not committed")
+        before = offsets.read()
+    read, sent = Consumer.committed, []
+    write = rdkafka.Producer.send_offsets
+    pending = [KafkaFailure("reading", TIMED_OUT)]
+
+    def unsettled(consumer, timeout_s=30):
+        if pending:
+            raise pending.pop()
+        return read(consumer, timeout_s)
+
+    def written(producer, topic, offsets, *rest):
+        sent.append(offsets)
+        return write(producer, topic, offsets, *rest)
+
+    monkeypatch.setattr(Consumer, "committed", unsettled)
+    monkeypatch.setattr(rdkafka.Producer, "send_offsets", written)
+    send(settings, source, second)
+    handler = Recorder()
+    with running(settings, source, handler, []) as offsets:
+        await_(lambda: committed(offsets) == 2 * len(first), "the second were not committed")
+    assert not pending
+    assert sent[0] == {partition: (at.offset, at.text) for partition, at in before.items()}
+    assert sorted(handler.seen) == sorted(second)
