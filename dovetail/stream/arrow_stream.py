@@ -30,8 +30,7 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
         schema = pa.ipc.read_schema(messages.read_next_message())
         body = messages.read_next_message()
-        if body.type != "record batch" or _is_compressed(memoryview(body.metadata)):
-            raise ForeignError("a message is no batch: its stream is compressed, or holds no batch")
+        _require_plain(body)
         batch = pa.ipc.read_record_batch(body, schema)
         batch.validate()
         _require_types(batch, types)
@@ -40,6 +39,11 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
     except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
         raise ForeignError(f"a message is no batch: {error}") from None
     return batch
+
+
+def _require_plain(body: pa.ipc.Message) -> None:
+    if body.type != "record batch" or _is_compressed(memoryview(body.metadata)):
+        raise ForeignError("a message is no batch: its stream is compressed, or holds no batch")
 
 
 def _require_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> None:
