@@ -32,8 +32,8 @@ RUN find /opt/dovetail/lib -name '*.py' -exec touch --no-dereference --date=@"${
 ARG NUMBA_CPU_NAME=
 # From elsewhere: what is imported, and so what kernels are kept for, is the installed package.
 WORKDIR /
-RUN NUMBA_CACHE_DIR=/opt/dovetail/kernels NUMBA_CPU_NAME="${NUMBA_CPU_NAME}" \
-    /opt/dovetail/bin/python -m deploy.image.start warm /src/pipeline.yaml
+RUN echo "${NUMBA_CPU_NAME}" > /opt/dovetail/processor \
+    && NUMBA_CACHE_DIR=/opt/dovetail/kernels /opt/dovetail/bin/python -m deploy.image.start warm /src/pipeline.yaml
 # Pinned, like all that is installed here, by PIP_CONSTRAINT.
 # hadolint ignore=DL3013
 RUN pip install --target /tmp/sbom packaging \
@@ -41,7 +41,6 @@ RUN pip install --target /tmp/sbom packaging \
 
 FROM ${PYTHON_IMAGE} AS spark
 ARG VERSION=0.1.0
-ARG NUMBA_CPU_NAME=
 LABEL org.opencontainers.image.title="dovetail-spark" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
@@ -65,7 +64,6 @@ ENV PATH=/opt/dovetail/bin:/usr/local/bin:/usr/bin:/bin \
     OMP_NUM_THREADS=1 \
     MALLOC_ARENA_MAX=2 \
     NUMBA_CACHE_DIR=/var/cache/dovetail/kernels \
-    NUMBA_CPU_NAME=${NUMBA_CPU_NAME} \
     SPARK_HOME=/opt/dovetail/lib/python3.11/site-packages/pyspark \
     SPARK_JARS=/opt/dovetail/jars \
     SPARK_LOCAL_DIRS=/var/cache/dovetail/spark \

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 KERNELS = Path("/opt/dovetail/kernels")
 """Compiled when the image was built."""
+PROCESSOR = Path("/opt/dovetail/processor")
+"""What they were compiled for, as LLVM calls it; empty: for the machine that built the image."""
 SERVICES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, CONTROL)
 _CACHE, _CPU, _FEATURES = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -41,7 +44,8 @@ def main(words: Sequence[str] = sys.argv[1:]) -> int:
 
 
 def _become(words: Sequence[str]) -> NoReturn:
-    environment = for_processor(os.environ)
+    named = PROCESSOR.read_text().strip() if PROCESSOR.is_file() else ""
+    environment = for_processor(os.environ, named)
     if _CACHE in environment and words[0] != "warm":
         fill(Path(environment[_CACHE]), KERNELS)
     command = command_of(words, environment)
@@ -68,16 +72,16 @@ def command_of(words: Sequence[str], environment: Mapping[str, str]) -> list[str
     return [sys.executable, "-m", "dovetail.cli", *words]
 
 
-def for_processor(environment: Mapping[str, str]) -> dict[str, str]:
+def for_processor(environment: Mapping[str, str], named: str) -> dict[str, str]:
     """Kernels for the processor that the image was built for, or, unless named, for this one.
 
     A name alone would not do: Numba would add this processor's features, and find no kernel.
     """
-    named = environment.get(_CPU, "")
-    others = {name: value for name, value in environment.items() if name not in (_CPU, _FEATURES)}
-    if not named:
-        return others
-    return {**others, _CPU: named, _FEATURES: environment.get(_FEATURES, "")}
+    chosen = {_CPU: named, _FEATURES: ""} if named else {}
+    return {
+        **chosen,
+        **{name: value for name, value in environment.items() if value or name != _CPU},
+    }
 
 
 def fill(cache: Path, kernels: Path) -> None:
@@ -86,11 +90,17 @@ def fill(cache: Path, kernels: Path) -> None:
         return
     cache.mkdir(parents=True, exist_ok=True)
     for folder in kernels.iterdir():
-        if not (cache / folder.name).exists():
-            # Renamed when it is whole: a container may be killed meanwhile.
-            partial = cache / f"{folder.name}.{os.getpid()}.partial"
-            shutil.copytree(folder, partial)
-            partial.rename(cache / folder.name)
+        if (cache / folder.name).exists():
+            continue
+        # Renamed when it is whole: a container may be killed meanwhile, or share the volume.
+        partial = tempfile.mkdtemp(".partial", f"{folder.name}.", cache)
+        shutil.copytree(folder, partial, dirs_exist_ok=True)
+        try:
+            Path(partial).rename(cache / folder.name)
+        except OSError:
+            shutil.rmtree(partial)
+            if not (cache / folder.name).exists():
+                raise
 
 
 def _driver(rest: Sequence[str], environment: Mapping[str, str]) -> list[str]:

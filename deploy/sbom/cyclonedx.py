@@ -20,11 +20,9 @@ def bill(packages: Mapping[str, Package], jars: Sequence[Jar] = ()) -> dict[str,
     root = packages[ROOT]
     libraries = [one for key, one in packages.items() if key != ROOT]
     components = [_library(one) for one in libraries] + [_jar(jar) for jar in jars]
-    dependencies = [
-        {"ref": _purl(one), "dependsOn": [_purl(packages[need]) for need in one.needs]}
-        for one in packages.values()
-    ]
-    dependencies[list(packages).index(ROOT)]["dependsOn"] += [_jar_purl(jar) for jar in jars]
+    needs = {key: [_purl(packages[need]) for need in one.needs] for key, one in packages.items()}
+    needs[ROOT] += [_jar_purl(jar) for jar in jars]
+    dependencies = [{"ref": _purl(one), "dependsOn": needs[key]} for key, one in packages.items()]
     contents = {
         "metadata": {"component": {**_library(root), "type": "application"}},
         "components": components,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from deploy.sbom.licences import licence_of
+from deploy.sbom.licences import field, licence_of
 from dovetail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _homepage(fields: metadata.PackageMetadata) -> str:
         label, _, url = link.partition(", ")
         links[label.lower()] = url
     named = (links[label] for label in _HOMEPAGES if label in links)
-    return fields.get("Home-page") or next(named, next(iter(links.values()), ""))
+    return field(fields, "Home-page") or next(named, next(iter(links.values()), ""))
 
 
 def _installed(name: str) -> metadata.Distribution:

@@ -14,7 +14,7 @@ _LONGEST = 100
 
 def licence_of(fields: PackageMetadata) -> tuple[str, bool]:
     """The licence, and whether it is an SPDX expression; empty if the package does not say."""
-    expression = (fields.get("License-Expression") or "").strip()
+    expression = field(fields, "License-Expression")
     if expression:
         return expression, True
     classifiers = fields.get_all("Classifier") or ()
@@ -25,5 +25,10 @@ def licence_of(fields: PackageMetadata) -> tuple[str, bool]:
     ]
     if named:
         return " and ".join(sorted(set(named))), False
-    first = (fields.get("License") or "").strip().partition("\n")[0].strip()
+    first = field(fields, "License").partition("\n")[0].strip()
     return (first, False) if len(first) <= _LONGEST and first != "UNKNOWN" else ("", False)
+
+
+def field(fields: PackageMetadata, name: str) -> str:
+    """The first of that name; empty if there is none."""
+    return next(iter(fields.get_all(name) or ()), "").strip()

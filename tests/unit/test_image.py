@@ -44,9 +44,13 @@ def test_without_a_word_it_says_what_there_is(capsys):
 
 
 def test_kernels_are_for_this_processor_unless_the_image_names_another():
-    assert start.for_processor({"NUMBA_CPU_NAME": "", "A": "1"}) == {"A": "1"}
-    named = start.for_processor({"NUMBA_CPU_NAME": "x86-64-v3"})
-    assert named == {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+    assert start.for_processor({"NUMBA_CPU_NAME": "", "A": "1"}, "") == {"A": "1"}
+    named = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+    assert start.for_processor({}, "x86-64-v3") == named
+    assert start.for_processor({"NUMBA_CPU_NAME": "znver4"}, "x86-64-v3") == {
+        **named,
+        "NUMBA_CPU_NAME": "znver4",
+    }
 
 
 def test_kernels_are_copied_once_with_their_times(tmp_path):
@@ -60,6 +64,23 @@ def test_kernels_are_copied_once_with_their_times(tmp_path):
     start.fill(cache, kernels)
     assert (cache / "join_1/a.nbi").read_text() == "compiled here"
     assert [path.name for path in cache.iterdir()] == ["join_1"]
+
+
+def test_of_two_containers_that_fill_one_volume_the_first_wins(tmp_path, monkeypatch):
+    kernels, cache = tmp_path / "kernels", tmp_path / "cache"
+    (kernels / "join_1").mkdir(parents=True)
+    (kernels / "join_1/a.nbi").write_text("of the image")
+    copy = start.shutil.copytree
+
+    def meanwhile(*words, **options):
+        (cache / "join_1").mkdir()
+        (cache / "join_1/b.nbi").write_text("the other's")
+        return copy(*words, **options)
+
+    monkeypatch.setattr(start.shutil, "copytree", meanwhile)
+    start.fill(cache, kernels)
+    assert [path.name for path in cache.iterdir()] == ["join_1"]
+    assert (cache / "join_1/b.nbi").read_text() == "the other's"
 
 
 def test_an_image_without_kernels_starts_all_the_same(tmp_path):
