@@ -114,6 +114,14 @@ image: ## Build the images dovetail and dovetail-spark, by Docker or Podman (TAG
 	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/Dockerfile -t dovetail:$(TAG) . && \
 	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/spark.Dockerfile -t dovetail-spark:$(TAG) .
 
+.PHONY: chart
+chart: $(VENV)/ready ## Render the chart by Helm into the file that `make test` compares with
+	$(BIN)/python -m tests.deploy.render
+
+.PHONY: test-deploy
+test-deploy: $(VENV)/ready ## The chart by Helm, Kubernetes' own schemas, Compose's own reader (compiles Helm once: some minutes)
+	$(BIN)/python -m pytest tests/deploy $(TESTS)
+
 .PHONY: sbom
 sbom: $(VENV)/ready ## Write what the images hold, and under which licences, into .dovetail/sbom
 	@$(BIN)/python -m deploy.sbom --into $(HOME_DIR)/sbom/services
