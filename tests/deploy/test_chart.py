@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.deploy import tools
-from tests.deploy.render import CHART, RENDERED, render, rendered
+from tests.deploy.render import CHART, FOLDER, SETS, render, rendered
 from tests.deploy.schemas import problems
 
 CHAIN = """
@@ -124,5 +124,6 @@ def test_a_pipeline_that_is_none_is_refused(helm, tmp_path):
         render(helm, "--set-file", f"pipeline={tmp_path / 'p.yaml'}")
 
 
-def test_what_make_test_compares_with_is_what_helm_renders(helm):
-    assert RENDERED.read_text() == rendered(), "run: make chart"
+@pytest.mark.parametrize("name", SETS)
+def test_what_make_test_compares_with_is_what_helm_renders(helm, name):
+    assert (FOLDER / f"{name}.yaml").read_text() == rendered(name), "run: make chart"
