@@ -6,9 +6,12 @@ import subprocess
 
 import pytest
 
+from dovetail.pipeline.load import load_pipeline
+from dovetail.topology import Topology
 from tests.deploy import tools
 from tests.deploy.render import CHART, FOLDER, SETS, render, rendered
 from tests.deploy.schemas import problems
+from tests.unit import deployment_kit as kit
 
 CHAIN = """
 name: orders
@@ -97,6 +100,31 @@ def test_an_unknown_field_of_a_kind_of_others_is_noticed(chart):
 def test_no_two_objects_have_one_name(chart, values):
     names = [(one["kind"], one["metadata"]["name"]) for one in chart(values)]
     assert len(names) == len(set(names))
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory):
+    file = tmp_path_factory.mktemp("pipeline") / "chain.yaml"
+    file.write_text(CHAIN)
+    return Topology(load_pipeline(file, {}))
+
+
+def test_of_a_chain_it_has_the_processes_of_the_topology(chart, topology):
+    assert kit.of_chart(chart("chain"), "orders") == kit.of_topology(topology.pipeline)
+
+
+def test_of_a_chain_every_phase_is_scaled_by_what_it_reads(chart, topology):
+    triggers = {
+        (trigger["metadata"]["topic"], trigger["metadata"]["consumerGroup"])
+        for one in chart("chain, scaled")
+        if one["kind"] == "ScaledObject"
+        for trigger in one["spec"]["triggers"][:1]
+    }
+    assert triggers == {
+        (stage.reads.name, topology.group(stage.service))
+        for stage in topology.stages
+        if stage.per_node
+    }
 
 
 @pytest.mark.parametrize(
