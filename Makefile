@@ -4,6 +4,8 @@ PYTHON ?= python3
 HOME_DIR := .dovetail
 VENV := $(HOME_DIR)/venv
 BIN := $(VENV)/bin
+# Of the images: the package's version.
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Everything that tools write goes into the one ignored folder.
 export PIP_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/pip
@@ -108,6 +110,26 @@ bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a 
 .PHONY: bench-spark
 bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: under five minutes)
 	@$(BIN)/python -m bench.spark $(if $(QUICK),--quick)
+
+.PHONY: image
+image: ## Build the images dovetail and dovetail-spark, by Docker or Podman (TAG=, BUILD='--build-arg …')
+	@tool=$$(command -v docker || command -v podman) || { echo "no image is built: neither docker nor podman is here"; exit 1; }; \
+	"$$tool" info >/dev/null 2>&1 || { echo "no image is built: $$tool is here, but the engine that it asks does not answer"; exit 1; }; \
+	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/Dockerfile -t dovetail:$(TAG) . && \
+	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/spark.Dockerfile -t dovetail-spark:$(TAG) .
+
+.PHONY: chart
+chart: $(VENV)/ready ## Render the chart by Helm into the file that `make test` compares with
+	$(BIN)/python -m tests.deploy.render
+
+.PHONY: test-deploy
+test-deploy: $(VENV)/ready ## The chart by Helm, Kubernetes' own schemas, Compose's own reader (compiles Helm once: some minutes)
+	$(BIN)/python -m pytest tests/deploy $(TESTS)
+
+.PHONY: sbom
+sbom: $(VENV)/ready ## Write what the images hold, and under which licences, into .dovetail/sbom
+	@$(BIN)/python -m deploy.sbom --into $(HOME_DIR)/sbom/services
+	@$(BIN)/python -m deploy.sbom --into $(HOME_DIR)/sbom/spark --extra spark
 
 .PHONY: clean
 clean: ## Delete everything that was downloaded or written, data included

@@ -1,0 +1,45 @@
+{{/* What the chart reads from the pipeline's file; defaults are those of dovetail/pipeline/shape.py. */}}
+
+{{- define "dovetail.document" -}}
+{{ .Values.pipeline | default (.Files.Get "files/pipeline.yaml") }}
+{{- end }}
+
+{{/* A size as people write it, in bytes: 32MiB, 64MB, 134217728. */}}
+{{- define "dovetail.bytes" -}}
+{{- $text := toString . | trim -}}
+{{- if kindIs "float64" . }}{{ $text = int64 . | toString }}{{ end -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- $unit := regexReplaceAll "^[0-9.]+ ?" $text "" | lower -}}
+{{- $units := dict "" 1 "b" 1 "kib" 1024 "mib" 1048576 "gib" 1073741824 "tib" 1099511627776 "kb" 1000 "mb" 1000000 "gb" 1000000000 "tb" 1000000000000 "ki" 1024 "mi" 1048576 "gi" 1073741824 -}}
+{{- if not (hasKey $units $unit) }}{{ fail (printf "%s is not a size; write 128MiB" $text) }}{{ end -}}
+{{- mulf (float64 $number) (get $units $unit) | int64 -}}
+{{- end }}
+
+{{/*
+As YAML: name, engine, nodes, slots, links (number, bytes), and what the network has to allow.
+A link is a table of the chain; from the second on its number stands behind its services' names.
+*/}}
+{{- define "dovetail.view" -}}
+{{- $file := include "dovetail.document" . | fromYaml -}}
+{{- if hasKey $file "Error" }}{{ fail (printf "the pipeline's file is not YAML: %s" $file.Error) }}{{ end -}}
+{{- $told := .Values.environment -}}
+{{- $memory := $told.DOVETAIL_MEMORY | default $file.memory | default "128MiB" -}}
+{{- $links := list (dict "number" 1 "suffix" "" "bytes" (include "dovetail.bytes" $memory | int64)) -}}
+{{- $snapshot := not (empty (dig "master" "snapshot" "" $file)) -}}
+{{- range $index, $link := $file.then | default list -}}
+{{- $number := add $index 2 -}}
+{{- $bytes := include "dovetail.bytes" ($link.memory | default "128MiB") | int64 -}}
+{{- $links = append $links (dict "number" $number "suffix" (printf "-%d" $number) "bytes" $bytes) -}}
+{{- $snapshot = or $snapshot (not (empty (dig "master" "snapshot" "" $link))) -}}
+{{- end -}}
+{{- dict
+  "name" (required "the pipeline's file has no name" $file.name)
+  "engine" ($told.DOVETAIL_ENGINE | default $file.engine | default "services")
+  "nodes" ($told.DOVETAIL_NODES | default $file.nodes | default 1 | int)
+  "slots" ($told.DOVETAIL_SLOTS | default $file.slots | default 8 | int)
+  "links" $links
+  "snapshot" $snapshot
+  "sheds" (and (hasKey $file "overload") (ne (toString $file.overload) "backpressure"))
+  "registry" (contains "://" (toString (dig "source" "registry" "" $file)))
+  | toYaml -}}
+{{- end }}

@@ -1,0 +1,126 @@
+"""docker-compose.yml by the Compose specification, and by what it promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from deploy.local.home import CHECKOUT
+
+FILE = CHECKOUT / "docker-compose.yml"
+TEXT = FILE.read_text()
+COMPOSE = yaml.safe_load(TEXT)
+SERVICES = COMPOSE["services"]
+OURS = {name: one for name, one in SERVICES.items() if "dovetail" in one["image"]}
+VARIABLES = set(re.findall(r"\$\{(\w+)", TEXT))
+
+
+def schema():
+    file = CHECKOUT / "tests/schemas/compose-spec.json"
+    return jsonschema_rs.validator_for(json.loads(file.read_text()))
+
+
+def test_it_keeps_to_the_specification():
+    assert [error.message for error in schema().iter_errors(COMPOSE)] == []
+
+
+def test_the_specification_would_notice():
+    broken = {**COMPOSE, "services": {"ingest": {"image": "x", "depend_on": {}}}}
+    assert not schema().is_valid(broken)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_container_of_ours_is_hardened(name):
+    one = OURS[name]
+    assert one["read_only"] is True
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert "/tmp" in one["tmpfs"]
+    assert any(volume.endswith(":/var/cache/dovetail") for volume in one["volumes"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nothing_starts_before_what_it_needs_is_well(name):
+    for needed, how in SERVICES[name].get("depends_on", {}).items():
+        condition = how["condition"]
+        check = SERVICES[needed].get("healthcheck", {})
+        if condition == "service_healthy":
+            assert check.get("test"), f"{needed} has no health check"
+        else:
+            assert condition == "service_completed_successfully"
+            assert SERVICES[needed]["restart"] == "no"
+
+
+def test_the_order_of_starting_is_the_order_in_which_the_data_flows():
+    assert _before("disk-phase-0") >= {"cache-phase-0", "mapper", "ingest", "control", "kafka"}
+    assert _before("cache-phase-1") >= {"mapper", "ingest", "control", "postgres"}
+    assert "disk-phase-0" not in _before("cache-phase-0")
+
+
+def test_ports_are_open_to_this_machine_alone():
+    published = [port for one in SERVICES.values() for port in one.get("ports", ())]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_no_password_stands_in_it():
+    assert not re.search(r"PASSWORD: (?!\$\{\w+:\?)", TEXT)
+    assert "DOVETAIL_ADMIN_TOKEN:" not in TEXT
+
+
+def test_every_variable_is_explained_in_the_example():
+    example = (CHECKOUT / ".env.example").read_text()
+    explained = set(re.findall(r"^#? ?([A-Z_]+)=", example, re.MULTILINE))
+    assert explained >= VARIABLES
+    assert explained - VARIABLES == set()
+
+
+def test_the_examples_defaults_are_the_files():
+    example = (CHECKOUT / ".env.example").read_text()
+    shown = dict(re.findall(r"^# ([A-Z_]+)=(.+)$", example, re.MULTILINE))
+    used = dict(re.findall(r"\$\{(\w+):-([^}$]+)\}", TEXT))
+    for name, default in used.items():
+        assert shown[name] == default, name
+
+
+@pytest.mark.parametrize("volume", COMPOSE["volumes"])
+def test_every_volume_is_used(volume):
+    used = [mount for one in SERVICES.values() for mount in one.get("volumes", ())]
+    assert any(mount.startswith(f"{volume}:") for mount in used)
+
+
+def test_every_mounted_file_is_there():
+    mounts = {mount for one in SERVICES.values() for mount in one.get("volumes", ())}
+    for mount in mounts:
+        if mount.startswith("./"):
+            assert (CHECKOUT / mount.split(":")[0]).exists(), mount
+
+
+def _compose():
+    docker = shutil.which("docker")
+    if docker is None:
+        return None
+    asked = subprocess.run([docker, "compose", "version"], capture_output=True, check=False)
+    return [docker, "compose"] if asked.returncode == 0 else None
+
+
+@pytest.mark.skipif(_compose() is None, reason="the docker compose plugin is not here")
+def test_docker_compose_reads_it():
+    environment = {**os.environ, "POSTGRES_PASSWORD": "x", "GRAFANA_PASSWORD": "x"}
+    profiles = [word for one in ("load", "observability", "jobs") for word in ("--profile", one)]
+    command = [*_compose(), "-f", str(FILE), *profiles, "config", "--quiet"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _before(name):
+    """All that is started, and well, before it is."""
+    needed = set(SERVICES[name].get("depends_on", ()))
+    return needed.union(*(_before(one) for one in needed))
