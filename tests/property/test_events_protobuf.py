@@ -103,7 +103,7 @@ UNKNOWN = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(DICE)
 def test_a_mangled_message_is_good_only_if_its_library_says_so(dice):
     whole = [protobuf.fill(protobuf.new(EVENT), dice).SerializeToString() for _ in range(3)]
@@ -168,7 +168,7 @@ def test_unknown_fields_and_odd_encodings_are_read_as_the_library_reads_them(ext
     assert transcoded([extra, extra * 2]) == [expected(extra), expected(extra * 2)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
 def test_any_bytes_come_to_an_end(events):
     for event, found in zip(events, transcoded(events), strict=True):
