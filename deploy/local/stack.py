@@ -173,5 +173,5 @@ class Stack:
 
 
 def _place(url: str) -> str:
-    """Return host, port and name without user and password."""
-    return url.rpartition("@")[2]
+    """Return host, port and name without user, password and options."""
+    return url.rpartition("@")[2].partition("?")[0]
