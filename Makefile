@@ -62,6 +62,10 @@ CONTROL_TESTS := tests/e2e/test_cli.py tests/e2e/test_control.py tests/e2e/test_
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
 	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
 
+.PHONY: test-secure
+test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
+	DOVETAIL_SECURE=1 $(BIN)/python -m pytest tests/e2e/test_secure.py tests/e2e/test_permissions.py $(TESTS)
+
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
 	$(BIN)/python -m pytest tests/console $(TESTS)

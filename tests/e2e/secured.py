@@ -20,9 +20,9 @@ from dovetail.testing.pipeline import RunningPipeline
 DOVETAIL = CHECKOUT / ".dovetail"
 
 
-def secured_stack(environ):
+def secured_stack(environ, folder="test-secure"):
     """A broker and a PostgreSQL of its own, empty; the broker takes OAUTHBEARER as well."""
-    home = Home(DOVETAIL / "test-secure", DOVETAIL)
+    home = Home(DOVETAIL / folder, DOVETAIL)
     stack = Stack(
         home, environ=environ, usual_ports={}, security=Security.of_home(home, oauth=True)
     )

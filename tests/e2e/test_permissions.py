@@ -80,7 +80,9 @@ def test_a_service_without_one_of_its_permissions_ends_and_names_it(ran, admin, 
     needed = permissions_of(ran.topology, service)
     if service == CONTROL:
         # Its transactional id is for replays: see below.
-        needed = of_each_kind(one for one in needed if one.resource is not Resource.TRANSACTIONAL_ID)
+        needed = of_each_kind(
+            one for one in needed if one.resource is not Resource.TRANSACTIONAL_ID
+        )
     assert len(needed) > 4
     for permission in needed:
         acls.take(admin, user, [permission])

@@ -6,15 +6,27 @@ Each permission taken away in turn, and the service that then fails, are in test
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
 import psycopg
 import pytest
 
+from deploy.local.certificates import ensure_certificates
+from deploy.local.home import CHECKOUT
+from deploy.local.security import SUPER_USER
 from dovetail import roles
-from dovetail.settings import with_password
+from dovetail.errors import NotAllowedError, Unavailable
+from dovetail.permissions import Operation, Permission, Resource
+from dovetail.pipeline.check import require_master
+from dovetail.pipeline.load import load_pipeline
+from dovetail.settings import Settings, with_password
+from dovetail.stream import acls
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topic
 from tests.e2e import shop
 from tests.e2e.api import Api
 from tests.e2e.secured import compile_kernels, database_of, secured_pipeline, secured_stack
@@ -130,3 +142,109 @@ def roles_may_do_what_they_need_and_no_more(secured, database):
                 pytest.raises(psycopg.errors.InsufficientPrivilege),
             ):
                 connection.execute(statement)
+
+
+# --- strangers
+
+
+def settings_of(secured, **changed):
+    """Of the stack's own user, with something changed."""
+    environment = {
+        "KAFKA_BOOTSTRAP": secured.bootstrap,
+        **secured.security.kafka_environment(SUPER_USER),
+        **changed,
+    }
+    return Settings.of_kafka(environment)
+
+
+def written(file, text):
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_wrong_password_is_told_at_once_and_not_shown(secured, tmp_path):
+    wrong = written(tmp_path / "password", "not-the-password")
+    settings = settings_of(secured, KAFKA_SASL_PASSWORD_FILE=wrong)
+    with pytest.raises(NotAllowedError, match=r"(?i)authentication failed") as refused:
+        ensure_topics(settings, [])
+    assert f"user {SUPER_USER}" in str(refused.value)
+    assert "KAFKA_SASL_PASSWORD_FILE" in str(refused.value)
+    assert "not-the-password" not in str(refused.value)
+
+
+def test_a_broker_by_another_authority_is_not_believed(secured, tmp_path):
+    other = ensure_certificates(tmp_path).authority
+    settings = settings_of(secured, KAFKA_SSL_CA_LOCATION=str(other))
+    with pytest.raises(NotAllowedError, match="certificate verify failed") as refused:
+        ensure_topics(settings, [])
+    assert "KAFKA_SSL_CA_LOCATION" in str(refused.value)
+
+
+def test_who_does_not_speak_tls_is_not_let_in(secured):
+    with pytest.raises(Unavailable, match="no Kafka broker answers"):
+        ensure_topics(Settings(secured.bootstrap, "", None), [])
+
+
+def test_a_database_by_another_authority_is_not_believed(secured, tmp_path):
+    other = ensure_certificates(tmp_path).authority
+    ours = str(secured.security.certificates.authority)
+    url = secured.database_url.replace(ours, str(other))
+    assert url != secured.database_url
+    pipeline = load_pipeline(CHECKOUT / "pipeline.yaml", {})
+    with pytest.raises(Unavailable, match="certificate verify failed") as refused:
+        require_master(pipeline, url)
+    assert (secured.home.data / "postgres.password").read_text() not in str(refused.value)
+
+
+def test_a_database_by_another_name_is_not_believed(secured, tmp_path):
+    # The certificate is for 127.0.0.1 and localhost; this is the same machine.
+    url = secured.database_url.replace("@127.0.0.1", "@elsewhere.invalid")
+    url += "&hostaddr=127.0.0.1"
+    pipeline = load_pipeline(CHECKOUT / "pipeline.yaml", {})
+    with pytest.raises(Unavailable, match="elsewhere.invalid"):
+        require_master(pipeline, url)
+
+
+def test_a_database_takes_nobody_without_tls(secured):
+    url = secured.database_url.partition("?")[0] + "?sslmode=disable"
+    with pytest.raises(psycopg.OperationalError, match="no encryption"):
+        psycopg.connect(url)
+
+
+def test_a_bearer_of_a_token_is_who_it_says(secured):
+    """By unsigned tokens, the only ones that broker and client make by themselves."""
+    settings = settings_of(
+        secured,
+        KAFKA_SASL_MECHANISM="OAUTHBEARER",
+        KAFKA_ENABLE_SASL_OAUTHBEARER_UNSECURE_JWT="true",
+        KAFKA_SASL_OAUTHBEARER_CONFIG="principal=ann",
+    )
+    topics = [Topic(f"of-{name}", 1) for name in ("ann", "bob")]
+    ensure_topics(settings_of(secured), topics)
+    admin = admin_of(settings_of(secured))
+    acls.give(admin, "ann", [Permission(Resource.TOPIC, "of-ann", Operation.WRITE)])
+    ensure_topics(settings, topics[:1])
+    with pytest.raises(NotAllowedError, match="DESCRIBE on topic of-bob"):
+        ensure_topics(settings, topics)
+
+
+def test_a_service_with_a_wrong_password_ends_and_says_so(secured, tmp_path):
+    wrong = written(tmp_path / "password", "not-the-password")
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.mapper.main"],
+        cwd=CHECKOUT,
+        env={
+            **os.environ,
+            "KAFKA_BOOTSTRAP": secured.bootstrap,
+            "DATABASE_URL": "postgresql://nobody@nowhere/none",
+            **secured.security.kafka_environment(SUPER_USER),
+            "KAFKA_SASL_PASSWORD_FILE": wrong,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == 2
+    assert "mapper: the Kafka broker at" in ended.stderr
+    assert "not-the-password" not in ended.stdout + ended.stderr

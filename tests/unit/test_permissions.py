@@ -21,6 +21,19 @@ ROOT = Path(__file__).parents[2]
 SALES = Topology(load_pipeline(ROOT / "pipeline.yaml", {}))
 
 
+CHAIN = """
+name: chain
+source: {fields: {id: int, shop: int}}
+key: id
+master: {table: goods, key: id, columns: [vendor]}
+join: left
+then:
+  - key: shop
+    master: {table: shops, key: id, columns: [city]}
+    join: left
+"""
+
+
 def topics(service, operation, topology=SALES):
     return {
         one.name
