@@ -71,9 +71,6 @@ class Permission:
     def __str__(self) -> str:
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
 
-    def covers(self, name: str) -> bool:
-        return name.startswith(self.name) if self.prefixed else name == self.name
-
     def grant(self, user: str) -> str:
         """The command of Kafka's own that gives it."""
         pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
@@ -107,7 +104,14 @@ def permissions_of(topology: Topology, service: str) -> tuple[Permission, ...]:
     implied = {
         replace(one, operation=Operation.DESCRIBE) for one in found if one.operation in _DESCRIBING
     }
-    return tuple(sorted(found - implied))
+    left = found - implied
+    return tuple(sorted(one for one in left if not any(_includes(two, one) for two in left)))
+
+
+def _includes(wider: Permission, one: Permission) -> bool:
+    """Whether one is of no use beside another: a source `sales` has the groups `sales.…`."""
+    alike = (wider.resource, wider.operation) == (one.resource, one.operation)
+    return alike and wider != one and wider.prefixed and one.name.startswith(wider.name)
 
 
 def _needed(topology: Topology, service: str) -> Iterator[Permission]:

@@ -145,6 +145,8 @@ def _settle_topics(settings: Settings, topology: Topology, service: str) -> None
         ensure_topics(settings, topology.topics())
         return
     needed = permissions_of(topology, service)
+    # First, as a topic that is hidden looks like one that is missing; and of new ones afterwards.
+    require(settings, needed)
     names = {one.name for one in needed if one.resource is Resource.TOPIC}
     ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
     require(settings, needed)

@@ -43,13 +43,15 @@ _RESOURCES = {kind: resource for resource, kind in _TYPES.items()}
 _REFUSED = {29: Resource.TOPIC, 30: Resource.GROUP, 53: Resource.TRANSACTIONAL_ID}
 _UNTOLD = frozenset(
     {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.GROUP_ID_NOT_FOUND,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A group that nobody has used yet, or whose coordinator is about to start: it is seen later."""
+"""A topic that is not there, a group that nobody has used, a coordinator about to start: what may be
+done with them is seen later."""
 
 
 def apply(

@@ -30,11 +30,10 @@ def main() -> int:
         migrate(engine)
         let_gates_in(engine)
         hub = Hub(settings, access, engine)
-        ensure_topics(settings, hub.topology.topics())
         if settings.is_known:
             # Now, and not in a thread that nobody hears.
             require(settings, permissions_of(hub.topology, CONTROL))
-            hub.monitor.audit()
+        ensure_topics(settings, hub.topology.topics())
         hub.begin()
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)

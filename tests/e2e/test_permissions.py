@@ -35,7 +35,7 @@ EVENTS = [*shop.INT.good_events()[:20], b"no event"]
 def ran(stack_environ):
     """A pipeline of one node that has run, so that there is something to read back; stopped."""
     spec = {**shop.INT.spec("inner"), "nodes": 1}
-    with secured_stack(stack_environ) as stack, database_of(stack) as database:
+    with secured_stack(stack_environ, "test-permissions") as stack, database_of(stack) as database:
         compile_kernels(stack, spec)
         shop.INT.fill(stack.database.url_of(database))
         with secured_pipeline(stack, database, spec, "permissions") as pipeline:

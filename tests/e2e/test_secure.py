@@ -201,7 +201,7 @@ def test_a_database_by_another_name_is_not_believed(secured, tmp_path):
     url = secured.database_url.replace("@127.0.0.1", "@elsewhere.invalid")
     url += "&hostaddr=127.0.0.1"
     pipeline = load_pipeline(CHECKOUT / "pipeline.yaml", {})
-    with pytest.raises(Unavailable, match="elsewhere.invalid"):
+    with pytest.raises(Unavailable, match=r"elsewhere\.invalid"):
         require_master(pipeline, url)
 
 
