@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from dovetail.errors import NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed
-from dovetail.stream.topics import admin_of
+from dovetail.stream.topics import connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -50,8 +50,8 @@ _UNTOLD = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A topic that is not there, a group that nobody has used, a coordinator about to start: what may be
-done with them is seen later."""
+"""A topic that is not there, a group that nobody has used, a coordinator about to start: what may
+be done with them is seen later."""
 
 
 def apply(
@@ -121,7 +121,7 @@ def require(settings: Settings, permissions: Iterable[Permission]) -> None:
     A broker tells what its client may do with them, and nothing of the kind for transactional ids:
     those fail where they are first used.
     """
-    admin, needed = admin_of(settings), list(permissions)
+    (admin, _), needed = connected(settings), list(permissions)
     topics = {one.name for one in needed if one.resource is Resource.TOPIC}
     groups = {_probe(one) for one in needed if one.resource is Resource.GROUP}
     allowed = {**_of_topics(admin, topics), **_of_groups(admin, groups)}

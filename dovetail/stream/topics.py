@@ -41,14 +41,21 @@ def admin_of(settings: Settings) -> AdminClient:
     return AdminClient(settings.client({"log_level": 0}))
 
 
+def connected(settings: Settings) -> tuple[AdminClient, Strangers]:
+    """Give a client that has reached the broker; raise if they do not trust each other."""
+    strangers = Strangers(settings)
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": strangers}
+    admin = AdminClient({**settings.client(), **quiet})
+    _partitions(settings, admin, strangers)
+    return admin, strangers
+
+
 def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
     """Create what is missing; -1 leaves the replication to the broker's default.
 
     Who may not create topics waits until somebody else has.
     """
-    strangers = Strangers(settings)
-    quiet: dict[str, Any] = {"log_level": 0, "error_cb": strangers}
-    admin = AdminClient({**settings.client(), **quiet})
+    admin, strangers = connected(settings)
     wanted = {topic.name: topic for topic in topics}
     present = _partitions(settings, admin, strangers)
     missing = [topic for name, topic in wanted.items() if name not in present]
