@@ -25,8 +25,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1)
-	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus)
+run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1, SECURE=1: TLS, users, ACLs, roles, tokens)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus) $(if $(SECURE),--secure)
 
 .PHONY: test
 test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
@@ -63,6 +63,10 @@ CONTROL_TESTS := tests/e2e/test_cli.py tests/e2e/test_control.py tests/e2e/test_
 .PHONY: test-control
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
 	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
+
+.PHONY: test-secure
+test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
+	DOVETAIL_SECURE=1 $(BIN)/python -m pytest tests/e2e/test_secure.py tests/e2e/test_permissions.py $(TESTS)
 
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline

@@ -3,6 +3,7 @@
     DovetailError
     ├── ConfigError        a setting or a pipeline file is wrong; the message names the cure
     ├── Unavailable        a broker or a database cannot be reached
+    ├── NotAllowedError    a broker or a database says who we are not, or what we may not
     ├── MasterDataError    the master table is missing, empty or of the wrong shape
     ├── StackError         the local stack could not be prepared, started or stopped
     ├── RefusedError       the control service says no, and why
@@ -29,6 +30,10 @@ class ConfigError(DovetailError):
 
 class Unavailable(DovetailError):  # noqa: N818 - it names a state, not a mistake
     pass
+
+
+class NotAllowedError(DovetailError):
+    """The message names the permission that is missing; no waiting mends it."""
 
 
 class MasterDataError(DovetailError):

@@ -51,6 +51,13 @@ class Home:
         """Lock, chosen ports and the records of running processes."""
         return self._made(self.folder / "run")
 
+    @property
+    def secrets(self) -> Path:
+        """Certificates, keys and passwords of a secured stack: for its owner alone."""
+        folder = self._made(self.folder / "secrets")
+        folder.chmod(0o700)
+        return folder
+
     @staticmethod
     def _made(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)

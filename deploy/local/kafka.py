@@ -17,7 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.files import last_lines, write_atomically
 from deploy.local.processes import Managed, run_tool
+from deploy.local.security import SUPER_USER, Security
 from dovetail.errors import ConfigError, StackError, Unavailable
+from dovetail.settings import kafka_options
 
 if TYPE_CHECKING:
     import signal
@@ -78,8 +80,11 @@ class Broker:
         port: int,
         controller_port: int,
         environ: Mapping[str, str] = os.environ,
+        security: Security | None = None,
     ) -> None:
         self.bootstrap = f"127.0.0.1:{port}"
+        controller = f"127.0.0.1:{controller_port}"
+        self._security = security
         self._home = home
         self._port = port
         self._java = java
@@ -88,8 +93,9 @@ class Broker:
         self._properties = home.run / "kafka.properties"
         self._settings = {
             **SETTINGS,
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.quorum.voters": f"1@{controller}",
+            **(security.broker_settings(self.bootstrap, controller) if security else {}),
         }
         # A JVM in the C locale cannot open a path with other letters than ASCII's.
         self._environ = {**environ, "LC_ALL": "C.UTF-8"}
@@ -100,6 +106,13 @@ class Broker:
             env=self._environ,
             cwd=home.data,
         )
+
+    @property
+    def client(self) -> dict[str, str]:
+        """What a client of the stack's own needs beside the address."""
+        if self._security is None:
+            return {}
+        return kafka_options(self._security.kafka_environment(SUPER_USER))
 
     def prepare(self) -> None:
         """Write the settings and format the storage, if that is not done."""
@@ -117,7 +130,8 @@ class Broker:
         while time.monotonic() < deadline:
             self._process.check()
             # A client is made only for an open port: it would log each refused connection.
-            if _accepts(self._port) and not _failure({"bootstrap.servers": self.bootstrap}, 2.0):
+            address = {"bootstrap.servers": self.bootstrap}
+            if _accepts(self._port) and not _failure({**self.client, **address}, 2.0):
                 return
             time.sleep(0.05)
         raise StackError(
@@ -144,6 +158,8 @@ class Broker:
         _write_properties(properties, {**self._settings, "log.dirs": partial.name})
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+        if self._security is not None:
+            tool += self._security.format_words()
         run_tool(
             "formatting Kafka's storage",
             [*self._jvm("128m"), *tool, "--config", properties],
@@ -231,4 +247,6 @@ def _remove_half_formatted(data: Path) -> None:
 
 
 def _write_properties(path: Path, settings: Mapping[str, object]) -> None:
-    write_atomically(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+    # For the owner alone: a secured broker's settings hold a password.
+    lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+    write_atomically(path, lines, mode=0o600)

@@ -8,10 +8,12 @@ import urllib.request
 from typing import Any
 
 
-def fetch(url: str) -> dict[str, Any] | None:
+def fetch(url: str, token: str = "") -> dict[str, Any] | None:
     """The control service's stats; None while it does not answer."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    asked = urllib.request.Request(f"{url}/v1/stats", headers=headers)  # noqa: S310 - our own
     try:
-        with urllib.request.urlopen(f"{url}/v1/stats", timeout=5) as answer:  # noqa: S310 - our own
+        with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 - our own
             stats: dict[str, Any] = json.load(answer)
             return stats
     except (urllib.error.URLError, OSError, ValueError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deploy.local.home import Home
+    from deploy.local.security import Security
 
 NAME = "dovetail"
 
@@ -38,18 +39,32 @@ SETTINGS = {
     "log_line_prefix": "%t [%p] ",
 }
 
+TLS_SETTINGS = {"ssl": "on", "ssl_min_protocol_version": "TLSv1.2"}
+_TLS_ALONE = """\
+hostssl all all 127.0.0.1/32 scram-sha-256
+"""
+
 
 class Database:
-    def __init__(self, home: Home, port: int, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        home: Home,
+        port: int,
+        environ: Mapping[str, str] = os.environ,
+        security: Security | None = None,
+    ) -> None:
         self._home = home
+        self._security = security
         self._port = port
         self._data = home.data / "postgres"
         self._password = home.data / "postgres.password"
         self._user = SubstituteUser.for_root() if os.geteuid() == 0 else None
-        self._binaries: Binaries = find_binaries(environ, _version_of_data(self._data))
+        self._binaries: Binaries = find_binaries(
+            environ, _version_of_data(self._data), tls=security is not None
+        )
         self._wrapper = self._user.wrapper() if self._user else []
         self._environ = {**environ, "LC_ALL": "C.UTF-8"}
-        settings = {**SETTINGS, "port": str(port)}
+        settings = {**SETTINGS, **(TLS_SETTINGS if security else {}), "port": str(port)}
         self._process = Managed(
             home,
             "postgres",
@@ -76,6 +91,8 @@ class Database:
             self._initialise()
         self._check_data()
         self._take_over()
+        if self._security is not None:
+            self._secure(self._security)
         if self._user:
             self._user.own(self._data)
         elif self._data.stat().st_uid != os.geteuid():
@@ -152,6 +169,19 @@ class Database:
             password_file.unlink()
         partial.rename(self._data)
 
+    def _secure(self, security: Security) -> None:
+        """Put certificate, key and rules beside the data, where the server may read them."""
+        files = {
+            "server.crt": security.certificates.server.read_text(),
+            "server.key": security.certificates.key.read_text(),
+            "pg_hba.conf": _TLS_ALONE,
+        }
+        for name, text in files.items():
+            file = self._data / name
+            write_atomically(file, text, mode=0o600)
+            if self._user:
+                self._user.own(file)
+
     def _check_data(self) -> None:
         if _version_of_data(self._data) is None:
             raise StackError(
@@ -182,7 +212,17 @@ class Database:
 
     def _url(self, database: str) -> str:
         password = self._password.read_text()
-        return f"postgresql://{NAME}:{password}@127.0.0.1:{self._port}/{database}"
+        address = f"postgresql://{NAME}:{password}@127.0.0.1:{self._port}/{database}"
+        return address + (self._security.database_query() if self._security else "")
+
+    def url_of(self, database: str) -> str:
+        """The URL of another database of this server, for its owner."""
+        return self._url(database or NAME)
+
+    def address_for(self, role: str, database: str = "") -> str:
+        """The URL for a role, without its password."""
+        query = self._security.database_query() if self._security else ""
+        return f"postgresql://{role}@127.0.0.1:{self._port}/{database or NAME}{query}"
 
 
 def check_database(url: str) -> None:

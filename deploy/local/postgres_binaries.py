@@ -22,18 +22,40 @@ CURE = (
     "or set POSTGRES_BIN to the folder that holds `initdb` and `postgres`"
 )
 
+_WITHOUT_TLS = b"SSL is not supported by this build"
+TLS_CURE = (
+    f"install PostgreSQL {OLDEST} or newer with TLS (Debian's package `postgresql` has it), or set "
+    "POSTGRES_BIN to its folder"
+)
+
 
 @dataclass(frozen=True)
 class Binaries:
     folder: Path
     version: int
 
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it was built with TLS: one that was not can say so, and nothing else tells."""
+        return _WITHOUT_TLS not in (self.folder / "postgres").resolve().read_bytes()
 
-def find_binaries(environ: Mapping[str, str], version: int | None = None) -> Binaries:
-    """Return the preferred binaries; of major version `version`, if data of that one exists."""
+
+def find_binaries(
+    environ: Mapping[str, str], version: int | None = None, *, tls: bool = False
+) -> Binaries:
+    """Return the preferred binaries; of major version `version`, if data of that one exists.
+
+    With `tls`, only those that can speak it: the wheel's cannot.
+    """
     asked = environ.get("POSTGRES_BIN")
     found = [_examined(Path(asked))] if asked else list(_candidates(environ))
-    usable = [binaries for binaries in found if binaries and binaries.version >= OLDEST]
+    usable = [
+        binaries
+        for binaries in found
+        if binaries and binaries.version >= OLDEST and (not tls or binaries.speaks_tls)
+    ]
+    if tls and not usable:
+        raise StackError(f"no PostgreSQL here can speak TLS: {TLS_CURE}")
     if not usable:
         where = f"in POSTGRES_BIN ({asked})" if asked else "in the wheel or on this machine"
         raise StackError(f"no usable PostgreSQL {where}: {CURE}")

@@ -23,21 +23,25 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 
+from deploy.local.admission import Admission
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
 from deploy.local.live import fetch
-from deploy.local.planning import EVERY, planning
+from deploy.local.planning import EVERY, OFF, planning
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
 from deploy.local.prometheus import observing
+from deploy.local.security import Security
 from deploy.local.services import Services
 from deploy.local.stack import Stack
 from dovetail.audit import Audit, Auditor
 from dovetail.cli.live import line, render
 from dovetail.demo.catalogue import load_catalogue
-from dovetail.errors import DovetailError, StackError
+from dovetail.errors import ConfigError, DovetailError, StackError
+from dovetail.permissions import GENERATOR
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.load import load_pipeline
+from dovetail.pipeline.spec import Engine
 from dovetail.settings import Settings, kafka_options
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
@@ -91,6 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prometheus", action="store_true", help="start a Prometheus with the rules and alerts"
     )
+    parser.add_argument(
+        "--secure", action="store_true", help="with TLS, users, ACLs, roles and tokens"
+    )
     parser.add_argument("--engine", help="services or spark; as the pipeline says unless given")
 
 
@@ -100,37 +107,57 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     if arguments.engine:
         os.environ["DOVETAIL_ENGINE"] = arguments.engine  # for the services as well
     pipeline = load_pipeline(arguments.pipeline)
+    if arguments.secure and pipeline.engine is not Engine.SERVICES:
+        raise ConfigError("SECURE=1 runs the services: write engine: services, or leave it out")
     topology = Topology(pipeline)
-    home = Home.of_checkout()
+    home = _home(arguments)
+    security = Security.of_home(home) if arguments.secure else None
     with (
         compiling(home, arguments.pipeline, report) as wait_for_kernels,
-        Stack(home, report=report) as stack,
+        Stack(home, security=security, report=report) as stack,
         contextlib.ExitStack() as beside,
     ):
         load_catalogue(stack.database_url, report=report)
         for warning in require_master(pipeline, stack.database_url):
             report(str(warning))
         settings = Settings(
-            stack.bootstrap, stack.database_url, arguments.pipeline, kafka=kafka_options(os.environ)
+            stack.bootstrap,
+            stack.database_url,
+            arguments.pipeline,
+            kafka=stack.client or kafka_options(os.environ),
         )
         ensure_topics(settings, topology.topics())
         begin = ends_of(settings, topology)
         ports = Ports(home)
-        services = Services(home, pipeline, arguments.pipeline, stack.environment(), ports, report)
+        admission = _admission(stack, topology, arguments.pipeline, report)
+        services = Services(
+            home,
+            pipeline,
+            arguments.pipeline,
+            stack.environment(),
+            ports,
+            report,
+            admission,
+        )
         try:
             wait_for_kernels()
             report("starting the services")
             services.start()
             services.wait_until_ready()
-            _tell_urls(services, report)
+            _tell_urls(services, security, report)
             if arguments.prometheus:
                 beside.enter_context(observing(home, pipeline, services.url, ports, report=report))
-            generator = _generator(home, arguments, topology, stack.environment())
+            generator = _generator(
+                home,
+                arguments,
+                topology,
+                {**stack.environment(), **(admission(GENERATOR) if admission else {})},
+            )
             plans = planning(
                 home,
                 pipeline,
                 arguments.pipeline,
-                arguments.plan_every,
+                OFF if security else arguments.plan_every,
                 stack.environment(),
                 report,
             )
@@ -153,6 +180,24 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     return Outcome(final, verdict)
 
 
+def _admission(
+    stack: Stack, topology: Topology, file: Path, report: Callable[[str], None]
+) -> Admission | None:
+    """Let the pipeline into a secured stack; None where everything is open."""
+    if stack.security is None:
+        return None
+    admission = Admission(stack, topology)
+    admission.grant(file)
+    report("secured: TLS, a user with ACLs of its own for each service, SQL roles, API by token")
+    return admission
+
+
+def _home(arguments: argparse.Namespace) -> Home:
+    """A secured stack has one of its own: what was written without users stays apart."""
+    home = Home.of_checkout()
+    return Home(home.folder / "secure", home.folder) if arguments.secure else home
+
+
 def _generator(
     home: Home, arguments: argparse.Namespace, topology: Topology, environment: dict[str, str]
 ) -> Managed:
@@ -163,10 +208,14 @@ def _generator(
     )
 
 
-def _tell_urls(services: Services, report: Callable[[str], None]) -> None:
+def _tell_urls(
+    services: Services, security: Security | None, report: Callable[[str], None]
+) -> None:
     report(f"console       {services.control_url}  (the API's documentation at /docs)")
     for service in services.all:
         report(f"{service.name:<14}{service.url}  /health /ready /metrics")
+    if security is not None:
+        report(f"the API's token: export DOVETAIL_TOKEN_FILE={security.token_file()}")
     report("what they show, with dashboards and alerts: docs/observability.md")
 
 
@@ -180,7 +229,8 @@ def _watch(
 ) -> None:
     """Show the live table until the time is over or the user says so."""
     end = None if seconds is None else time.monotonic() + seconds
-    with contextlib.suppress(KeyboardInterrupt), _display(console) as show:
+    token = stack.security.token_file().read_text() if stack.security else ""
+    with contextlib.suppress(KeyboardInterrupt), _display(console, token) as show:
         while end is None or time.monotonic() < end:
             stack.check()
             services.watch()
@@ -193,13 +243,13 @@ def _watch(
 
 
 @contextlib.contextmanager
-def _display(console: Console) -> Iterator[Callable[[str, str], None]]:
+def _display(console: Console, token: str) -> Iterator[Callable[[str, str], None]]:
     """Redraw in place on a terminal; elsewhere print a line every five seconds."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=False) as display:
 
             def redraw(url: str, notice: str) -> None:
-                display.update(render(fetch(url), notice), refresh=True)
+                display.update(render(fetch(url, token), notice), refresh=True)
 
             yield redraw
         return
@@ -209,7 +259,7 @@ def _display(console: Console) -> Iterator[Callable[[str, str], None]]:
         nonlocal printed
         if time.monotonic() - printed >= 5:
             printed = time.monotonic()
-            console.print(line(fetch(url)))
+            console.print(line(fetch(url, token)))
 
     yield print_line
 

@@ -73,8 +73,14 @@ class Services:
         environment: Mapping[str, str],
         ports: Ports,
         report: Callable[[str], None],
+        own: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
+        """`own` gives what a service alone has in its environment: who it is, in a secured stack.
+
+        Without it all of them are open to this machine.
+        """
         self._home = home
+        self._own = own
         self._ports = ports
         self._report = report
         topology = Topology(pipeline)
@@ -82,7 +88,7 @@ class Services:
         self._ready_within_s = _READY_WITHIN_S[pipeline.engine]
         self._environment = {
             # Open to this machine, as long as nothing is bound to another address.
-            "DOVETAIL_LOCAL": "1",
+            **({} if own else {"DOVETAIL_LOCAL": "1"}),
             **os.environ,
             **kept_in(home),
             **environment,
@@ -183,6 +189,7 @@ class Services:
         name = Process(service, node).name
         kind, _, link = service.partition(".")
         own = {
+            **(self._own(service) if self._own else {}),
             "DOVETAIL_NODE": str(node or 0),
             "DOVETAIL_LINK": link or "1",
             "DOVETAIL_PORT": str(port),

@@ -4,6 +4,8 @@
         run(stack.bootstrap, stack.database_url)
 
 What the environment already names (`KAFKA_BOOTSTRAP`, `DATABASE_URL`) is used, not started.
+A secured one (security.py) starts both, and in a home of its own: data that were written without
+users and certificates stay apart.
 Enter it from the main thread (see `processes.guarded`).
 """
 
@@ -20,11 +22,13 @@ from deploy.local.java import find_java
 from deploy.local.kafka import Broker, check_kafka
 from deploy.local.postgres import Database, check_database
 from deploy.local.processes import reap_leftovers, sole_supervisor
-from dovetail.errors import StackError
+from dovetail.errors import ConfigError, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
+
+    from deploy.local.security import Security
 
 
 class Stack:
@@ -35,10 +39,12 @@ class Stack:
         environ: Mapping[str, str] = os.environ,
         usual_ports: Mapping[str, int] = ports.USUAL,
         kafka_config: Mapping[str, Any] | None = None,
+        security: Security | None = None,
         report: Callable[[str], None] = print,
     ) -> None:
         """`kafka_config` adds client settings (TLS, SASL) for a broker that is not started here."""
         self.home = home or Home.of_checkout(environ)
+        self.security = security
         self.bootstrap = ""
         self.database_url = ""
         self._environ = environ
@@ -64,6 +70,11 @@ class Stack:
     ) -> None:
         self._exits.close()
         self._broker = self._database = None
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Further settings of a Kafka client of the stack's own, who may do everything."""
+        return self.broker.client if self.security else {}
 
     def environment(self) -> dict[str, str]:
         """Return what a service needs in its environment to find the stack."""
@@ -126,15 +137,15 @@ class Stack:
 
     def _own_database(self, chosen: ports.Ports) -> Database | None:
         """Return the server to start; None if the environment names one, and it answers."""
-        given = self._environ.get("DATABASE_URL")
+        given = self._given("DATABASE_URL")
         if given:
             check_database(given)
             return None
-        return Database(self.home, chosen.choose(ports.POSTGRES), self._environ)
+        return Database(self.home, chosen.choose(ports.POSTGRES), self._environ, self.security)
 
     def _own_broker(self, chosen: ports.Ports) -> Broker | None:
         """Return the broker to start; None if the environment names one, and it answers."""
-        given = self._environ.get("KAFKA_BOOTSTRAP")
+        given = self._given("KAFKA_BOOTSTRAP")
         if given:
             check_kafka(given, self._kafka_config)
             return None
@@ -148,9 +159,19 @@ class Stack:
             port=port,
             controller_port=controller_port,
             environ=self._environ,
+            security=self.security,
         )
+
+    def _given(self, variable: str) -> str | None:
+        given = self._environ.get(variable)
+        if given and self.security:
+            raise ConfigError(
+                f"a secured stack starts a broker and a database of its own: unset {variable}, or "
+                "run against what it names without SECURE"
+            )
+        return given
 
 
 def _place(url: str) -> str:
-    """Return host, port and name without user and password."""
-    return url.rpartition("@")[2]
+    """Return host, port and name without user, password and options."""
+    return url.rpartition("@")[2].partition("?")[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from dovetail.errors import ConfigError, MasterDataError, Unavailable
+from dovetail.roles import lacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +50,10 @@ class Session:
         except psycopg.OperationalError as error:
             self.close()
             raise Unavailable(f"PostgreSQL cannot be read: {_told(error)}") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            user = self._connection.info.user if self._connection else ""
+            self.close()
+            raise lacks(user, _told(error), f"SELECT ON {self._table}") from error
         except psycopg.Error as error:
             self.close()
             raise MasterDataError(

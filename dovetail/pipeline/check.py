@@ -18,6 +18,7 @@ from dovetail.pipeline.load import load_pipeline
 from dovetail.pipeline.relation import KINDS, Catalogue, Column, Relation
 from dovetail.pipeline.shape import FieldType
 from dovetail.pipeline.summary import summary
+from dovetail.roles import lacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,6 +100,9 @@ def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
             findings = list(_MasterCheck(pipeline, connection).findings())
         except psycopg.OperationalError as error:
             raise Unavailable(f"PostgreSQL went away or took too long: {_told(error)}") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            wanted = f"SELECT ON {pipeline.master.table}"
+            raise lacks(connection.info.user, _told(error), wanted) from error
         except psycopg.Error as error:
             raise MasterDataError(
                 f"'{pipeline.master.table}' cannot be looked at: {_told(error)};"

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.topology import STATS_TOPIC
@@ -32,6 +32,11 @@ def reachable(host: str) -> str:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
         return socket.gethostname()
+
+
+def _told(error: KafkaError | None, _: Message) -> None:
+    if error is not None:
+        log.warning("heartbeat not sent", extra={"reason": error.str()})
 
 
 class Look(NamedTuple):
@@ -102,7 +107,7 @@ class Heart:
             command=seen.command,
         )
         try:
-            self._producer.produce(STATS_TOPIC, beat.SerializeToString())
+            self._producer.produce(STATS_TOPIC, beat.SerializeToString(), on_delivery=_told)
             self._producer.poll(0)
         except (BufferError, KafkaException) as error:
             # The next one says more: a heartbeat is not worth waiting for.

@@ -18,6 +18,8 @@ from google.protobuf.message import DecodeError
 
 from dovetail.contracts.control_pb2 import Command
 from dovetail.errors import Unavailable
+from dovetail.permissions import reads
+from dovetail.stream.refusals import failure, is_refused
 from dovetail.topology import CONTROL_TOPIC
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Orders:
     """Reads the topic: `read` what holds, then `follow` it in a thread of its own."""
 
     def __init__(self, settings: Settings, pipeline: str, service: str) -> None:
+        self._settings = settings
         self._ordered = Ordered(pipeline, service)
         self._told: Callable[[Command], None] | None = None
         self._stop = threading.Event()
@@ -92,7 +95,8 @@ class Orders:
         self._consumer = Consumer(
             settings.client(
                 {
-                    "group.id": f"{pipeline}.{service}.orders",  # required, and never committed to
+                    # Required, and never committed to.
+                    "group.id": f"{CONTROL_TOPIC}.{pipeline}.{service}",
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
                     "log_level": 0,
@@ -115,6 +119,10 @@ class Orders:
                 self._ordered.hear(message.value())
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 return self.command
+            elif error is not None and is_refused(error.code()):
+                raise failure(
+                    self._settings, error, f"{CONTROL_TOPIC} cannot be read", reads(CONTROL_TOPIC)
+                )
             if time.monotonic() > deadline:
                 why = error.str() if error is not None else "no answer"
                 raise Unavailable(f"{CONTROL_TOPIC} cannot be read: {why}")
@@ -137,7 +145,13 @@ class Orders:
                 log.warning("orders cannot be read", extra={"reason": str(error)})
                 self._stop.wait(1)
                 continue
-            if message is None or message.error() is not None:
+            if message is None:
+                continue
+            failed = message.error()
+            if failed is not None:
+                if is_refused(failed.code()):
+                    log.warning("orders cannot be read", extra={"reason": failed.str()})
+                    self._stop.wait(1)
                 continue
             if self._ordered.hear(message.value()) and self._told is not None:
                 assert self.command is not None

@@ -29,7 +29,8 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dovetail.contracts.control_pb2 import Command, Heartbeat
-from dovetail.errors import ConfigError, DovetailError, MasterDataError
+from dovetail.errors import ConfigError, DovetailError, MasterDataError, NotAllowedError
+from dovetail.permissions import Resource, permissions_of
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.allocator import keep_freed_memory
@@ -38,6 +39,7 @@ from dovetail.service.metrics import Metrics
 from dovetail.service.orders import Orders
 from dovetail.service.revision import Revision
 from dovetail.settings import Settings
+from dovetail.stream.acls import require
 from dovetail.stream.loop import Loop, Move
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
@@ -105,7 +107,7 @@ def run_stage(
         by_file = load_pipeline(settings.pipeline)
         service = _seen_from(by_file, settings.link).service(kind)
         logs.configure(service=service, node=settings.node)
-        ensure_topics(settings, Topology(by_file).topics())
+        _settle_topics(settings, Topology(by_file), service)
         orders = Orders(settings, by_file.name, service)
         revision = Revision.ordered(settings.pipeline, by_file, orders.read())
         topology = _seen_from(revision.pipeline, settings.link)
@@ -137,6 +139,19 @@ def run_stage(
     return code
 
 
+def _settle_topics(settings: Settings, topology: Topology, service: str) -> None:
+    """See to the topics: who is somebody to the broker sees its own alone, and needs no others."""
+    if not settings.is_known:
+        ensure_topics(settings, topology.topics())
+        return
+    needed = permissions_of(topology, service)
+    # First, as a topic that is hidden looks like one that is missing; and of new ones afterwards.
+    require(settings, needed)
+    names = {one.name for one in needed if one.resource is Resource.TOPIC}
+    ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
+    require(settings, needed)
+
+
 def _seen_from(pipeline: Pipeline, link: int) -> Topology:
     if not 1 <= link <= pipeline.links:
         raise ConfigError(
@@ -148,7 +163,7 @@ def _seen_from(pipeline: Pipeline, link: int) -> Topology:
 
 def exit_code(error: DovetailError) -> int:
     """2 where only a change by the user helps, 1 where another try may."""
-    return 2 if isinstance(error, ConfigError | MasterDataError) else 1
+    return 2 if isinstance(error, ConfigError | MasterDataError | NotAllowedError) else 1
 
 
 class StageService:
@@ -191,6 +206,10 @@ class StageService:
     def run(self) -> int:
         """Serve until told to stop; return the process's exit code."""
         self._server.run()
+        if isinstance(self._failure, NotAllowedError):
+            # Once more and last, in plain words: whoever looks for the reason looks there.
+            print(f"{self._name}: {self._failure}", file=sys.stderr)
+            return exit_code(self._failure)
         return 1 if self._failure else 0
 
     def _app(self) -> FastAPI:

@@ -25,6 +25,8 @@ A step that fails is aborted and read again. What failed decides how:
     fatal, fenced, or the a new producer takes over the transactional id; whatever the
     outcome is unknown    old one may have had under way is settled by that
     database unavailable  the step is tried again after a pause, until it is there
+    a permission is       the process ends, and says which
+    missing
     the consumer is done  the process ends, and whoever supervises it starts it anew: another
     or anything else      process has its name, or it is a bug
 """
@@ -41,6 +43,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
+from dovetail.permissions import Operation, Permission, Resource
+from dovetail.stream.acls import refusal
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
@@ -48,7 +52,7 @@ from dovetail.stream.rdkafka.errors import TIMED_OUT
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dovetail.settings import Settings
     from dovetail.topology import Stage
@@ -211,6 +215,22 @@ class Loop:
         self._stopping.set()
 
     def run(self) -> None:
+        try:
+            self._run()
+        except KafkaFailure as failure:
+            if not failure.refused:
+                raise
+            raise refusal(self._settings, failure, self._needed()) from failure
+
+    def _needed(self) -> Iterator[Permission]:
+        """What a step needs of the broker (permissions.py has all that a service does)."""
+        yield Permission(Resource.GROUP, self._group, Operation.READ)
+        yield Permission(Resource.TRANSACTIONAL_ID, self._member, Operation.WRITE)
+        yield Permission(Resource.TOPIC, self._stage.reads.name, Operation.READ)
+        for topic in self._stage.writes:
+            yield Permission(Resource.TOPIC, topic.name, Operation.WRITE)
+
+    def _run(self) -> None:
         self._consumer = Consumer(
             self._settings.client(
                 {
@@ -270,7 +290,7 @@ class Loop:
             self.lag = sum(self._consumer.lag().values())
             self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
         except KafkaFailure as failure:
-            if failure.fatal and not self._in_step:
+            if failure.refused or (failure.fatal and not self._in_step):
                 raise
             self._recover(failure)
         except Unavailable as unavailable:

@@ -28,12 +28,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from dovetail.errors import Unavailable
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
+from dovetail.permissions import reads
 from dovetail.stream.cycles import SharedCycle
 from dovetail.stream.key_names import keys_named, names_of
 from dovetail.stream.migration_codec import decode, encode
+from dovetail.stream.refusals import failure
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class MigrationReader:
     """Follows the migrations of the slots that a node holds."""
 
     def __init__(self, settings: Settings, topic: Topic, *, int_key: bool) -> None:
+        self._settings = settings
         self._topic = topic.name
         self._int_key = int_key
         self._loading: dict[int, _Load] = {}
@@ -172,7 +174,8 @@ class MigrationReader:
         error = message.error()
         assert error is not None
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the constant's public name
-            raise Unavailable(f"migrations cannot be read: {error.str()}")
+            text = "migrations cannot be read"
+            raise failure(self._settings, error, text, reads(self._topic))
         self._loading.pop(message.partition() or 0, None)
 
     def _change(self, messages: list[Message]) -> Change:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from dovetail.errors import Unavailable
+from dovetail.permissions import looks_at
+from dovetail.stream.refusals import failure, is_refused
 
 if TYPE_CHECKING:
+    from dovetail.errors import DovetailError
     from dovetail.settings import Settings
     from dovetail.topology import Topic
 
@@ -31,7 +33,9 @@ class CommittedOffsets:
     """Asks for a group's offsets on one topic, without ever joining it."""
 
     def __init__(self, settings: Settings, group: str, topic: Topic) -> None:
+        self._settings = settings
         self._group = group
+        self._topic = topic.name
         self._partitions = [
             TopicPartition(topic.name, number) for number in range(topic.partitions)
         ]
@@ -52,10 +56,17 @@ class CommittedOffsets:
         try:
             found = self._consumer.committed(self._partitions, timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise Unavailable(f"offsets of {self._group} cannot be read: {error}") from error
+            raise self._failure(error) from error
+        for at in found:
+            if at.error is not None and is_refused(at.error.code()):
+                raise self._failure(at.error)
         return {
             at.partition: Committed(at.offset, at.metadata or "") for at in found if at.offset >= 0
         }
+
+    def _failure(self, error: KafkaError | KafkaException) -> DovetailError:
+        text = f"offsets of {self._group} cannot be read"
+        return failure(self._settings, error, text, looks_at(self._group, self._topic))
 
     def close(self) -> None:
         self._consumer.close()

@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 
 from dovetail.contracts.progress_pb2 import Progress
 from dovetail.errors import Unavailable
+from dovetail.permissions import reads
+from dovetail.stream.refusals import failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,7 @@ _TIMEOUT_S = 30.0
 
 class ProgressReader:
     def __init__(self, settings: Settings, topic: Topic) -> None:
+        self._settings = settings
         self._topic = topic.name
         self._consumer = Consumer(
             settings.client(
@@ -58,7 +61,12 @@ class ProgressReader:
                     if progress.number == number:
                         return progress
             except KafkaException as error:
-                raise Unavailable(f"progress of slot {slot} cannot be read: {error}") from error
+                raise failure(
+                    self._settings,
+                    error,
+                    f"progress of slot {slot} cannot be read",
+                    reads(self._topic),
+                ) from error
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"progress {number} of slot {slot} is not on {self._topic}: is the topic kept "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from dovetail.errors import ConfigError, Unavailable
+from dovetail.errors import ConfigError, NotAllowedError, Unavailable
+from dovetail.permissions import Operation, Permission, Resource, not_allowed
+from dovetail.stream.refusals import Strangers, is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 30
 _LEADERS_S = 5
+_LOOK_S = 3
+"""So long at most until it is looked why nobody answers."""
 _SETTLING = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -37,15 +41,28 @@ def admin_of(settings: Settings) -> AdminClient:
     return AdminClient(settings.client({"log_level": 0}))
 
 
+def connected(settings: Settings) -> tuple[AdminClient, Strangers]:
+    """Give a client that has reached the broker; raise if they do not trust each other."""
+    strangers = Strangers(settings)
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": strangers}
+    admin = AdminClient({**settings.client(), **quiet})
+    _partitions(settings, admin, strangers)
+    return admin, strangers
+
+
 def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
-    """Create what is missing; -1 leaves the replication to the broker's default."""
-    admin = admin_of(settings)
+    """Create what is missing; -1 leaves the replication to the broker's default.
+
+    Who may not create topics waits until somebody else has.
+    """
+    admin, strangers = connected(settings)
     wanted = {topic.name: topic for topic in topics}
-    present = _partitions(settings, admin)
+    present = _partitions(settings, admin, strangers)
     missing = [topic for name, topic in wanted.items() if name not in present]
     if missing:
-        _create(admin, missing, replication)
-        present = _await(settings, admin, set(wanted))
+        _require_described(settings, admin, missing)
+        refused = _create(settings, admin, missing, replication)
+        present = _await(settings, admin, strangers, set(wanted), refused)
     for name, topic in wanted.items():
         if present[name] != topic.partitions:
             raise ConfigError(
@@ -91,41 +108,79 @@ def _ask_for_leaders(admin: AdminClient, topic: Topic) -> None:
         admin.list_topics(topic.name, timeout=_LEADERS_S)
 
 
-def _create(admin: AdminClient, topics: list[Topic], replication: int) -> None:
+def _require_described(settings: Settings, admin: AdminClient, topics: list[Topic]) -> None:
+    """Tell what is not there from what is hidden from this user."""
+    hidden = []
+    for topic in topics if settings.is_known else ():
+        try:
+            told = admin.list_topics(topic.name, timeout=_TIMEOUT_S).topics[topic.name].error
+        except KafkaException as error:
+            raise Unavailable(f"{topic.name} cannot be looked up: {error}") from error
+        if told is not None and told.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            hidden.append(Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE))
+    if hidden:
+        raise not_allowed(settings.user, hidden)
+
+
+def _create(
+    settings: Settings, admin: AdminClient, topics: list[Topic], replication: int
+) -> NotAllowedError | None:
+    """Create these topics; give back why that is not this user's to do."""
     futures = admin.create_topics(
         [
             NewTopic(topic.name, topic.partitions, replication, config=topic.config)
             for topic in topics
         ]
     )
+    refused: list[Permission] = []
     for name, future in futures.items():
         try:
             future.result(_TIMEOUT_S)
         except KafkaException as error:
+            code = error.args[0].code()
+            if is_refused(code):
+                creating = Permission(Resource.TOPIC, name, Operation.CREATE)
+                refused.append(creating)
             # Another service of the pipeline may have been faster.
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise Unavailable(f"topic {name} cannot be created: {error}") from error
+    return not_allowed(settings.user, refused) if refused else None
 
 
-def _partitions(settings: Settings, admin: AdminClient) -> dict[str, int]:
-    try:
-        topics = admin.list_topics(timeout=_TIMEOUT_S).topics
-    except KafkaException as error:
-        raise Unavailable(
-            f"no Kafka broker answers at {settings.bootstrap}: is it running, and is "
-            f"KAFKA_BOOTSTRAP right? ({error.args[0].str()})"
-        ) from error
-    return {name: len(topic.partitions) for name, topic in topics.items()}
-
-
-def _await(settings: Settings, admin: AdminClient, names: set[str]) -> dict[str, int]:
-    """A topic is created before every broker has heard of it."""
+def _partitions(settings: Settings, admin: AdminClient, strangers: Strangers) -> dict[str, int]:
+    """The number of partitions of every topic that this user may know of."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
-        present = _partitions(settings, admin)
+        try:
+            topics = admin.list_topics(timeout=_LOOK_S).topics
+        except KafkaException as error:
+            admin.poll(0)
+            strangers.check()
+            if time.monotonic() < deadline:
+                continue
+            raise Unavailable(
+                f"no Kafka broker answers at {settings.bootstrap}: is it running, and is "
+                f"KAFKA_BOOTSTRAP right? ({strangers.reason or error.args[0].str()})"
+            ) from error
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def _await(
+    settings: Settings,
+    admin: AdminClient,
+    strangers: Strangers,
+    names: set[str],
+    refused: NotAllowedError | None,
+) -> dict[str, int]:
+    """A topic is created before every broker has heard of it, and perhaps by somebody else."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        present = _partitions(settings, admin, strangers)
         if names <= present.keys():
             return present
         if time.monotonic() > deadline:
+            if refused is not None:
+                raise refused
             raise Unavailable(
                 f"topics not there after {_TIMEOUT_S} s: {sorted(names - present.keys())}"
             )

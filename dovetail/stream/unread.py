@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dovetail.errors import Unavailable
+from dovetail.permissions import reads
+from dovetail.stream.refusals import failure, is_refused
 
 if TYPE_CHECKING:
+    from dovetail.errors import DovetailError
     from dovetail.settings import Settings
     from dovetail.topology import Topic
 
@@ -44,7 +47,7 @@ class Unread:
             )
             return self._found(consumer, set(offsets))
         except KafkaException as error:
-            raise Unavailable(f"{self._topic} cannot be read: {error}") from error
+            raise self._failure(error) from error
         finally:
             consumer.close()
 
@@ -64,10 +67,16 @@ class Unread:
             if error is None:
                 found |= looking & {number}
             elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                if is_refused(error.code()):
+                    raise self._failure(error)
                 why = error.str()  # it may pass: a leader moves, a broker restarts
                 continue
             looking = looking - {number}
         return found
+
+    def _failure(self, error: KafkaError | KafkaException) -> DovetailError:
+        text = f"{self._topic} cannot be read"
+        return failure(self._settings, error, text, reads(self._topic))
 
     def _new_consumer(self) -> Consumer:
         return Consumer(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from dovetail.errors import Unavailable
+from dovetail.permissions import reads
+from dovetail.stream.refusals import failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
     consumer = Consumer(
         settings.client(
             {
-                "group.id": f"reads.{uuid.uuid4()}",  # required, and never committed to
+                "group.id": f"{topic.name}.{uuid.uuid4()}",  # required, and never committed to
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
@@ -50,7 +51,9 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     reading.discard(place_of(message)[0])
                 else:
-                    raise Unavailable(f"{topic.name} cannot be read: {error.str()}")
+                    raise failure(
+                        settings, error, f"{topic.name} cannot be read", reads(topic.name)
+                    )
     finally:
         consumer.close()
 

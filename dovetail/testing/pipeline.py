@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from deploy.local.admission import Admission
     from deploy.local.home import Home
     from deploy.local.services import Service
     from dovetail.topology import Topic
@@ -62,14 +63,23 @@ class RunningPipeline:
         spec: Mapping[str, Any],
         *,
         environment: Mapping[str, str] | None = None,
+        admit: Callable[[Topology], Admission] | None = None,
     ) -> None:
-        """`spec` is a pipeline file's content; `environment` is the services' alone."""
+        """`spec` is a pipeline file's content; `environment` is the services' alone.
+
+        `admit` is how it comes into a secured stack.
+        """
         self._home = home
         self._file = home.run / "pipeline.yaml"
         self._file.write_text(yaml.safe_dump(dict(spec), allow_unicode=True, sort_keys=False))
         self.spec = load_pipeline(self._file, {})
         self.topology = Topology(self.spec)
-        self.settings = Settings(bootstrap, database_url, self._file)
+        self.admission = admit(self.topology) if admit else None
+        self.settings = (
+            self.admission.settings(self._file)
+            if self.admission
+            else Settings(bootstrap, database_url, self._file)
+        )
         self.reports: list[str] = []
         """What the supervisor had to say."""
         self._auditor = Auditor(self.settings, self.topology)
@@ -82,11 +92,14 @@ class RunningPipeline:
             {"KAFKA_BOOTSTRAP": bootstrap, "DATABASE_URL": database_url, **(environment or {})},
             Ports(home, {}, {}),
             self.reports.append,
+            self.admission,
         )
 
     def __enter__(self) -> Self:
         reap_leftovers(self._home)
         ensure_topics(self.settings, self.topology.topics())
+        if self.admission:
+            self.admission.grant(self._file)
         try:
             self._services.start()
             self._services.wait_until_ready()

@@ -5,7 +5,8 @@
     python -m services.access.command rotate <id> [--keep-old-for 1h]
     python -m services.access.command revoke <id>
 
-It reads DATABASE_URL, so that no password stands in the list of processes.
+It reads CONTROL_DATABASE_URL or DATABASE_URL, or the files that they name, so that no password
+stands in the list of processes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from dovetail.errors import ConfigError, DovetailError
+from dovetail.errors import DovetailError
 from dovetail.pipeline.duration import parse_duration
+from dovetail.settings import control_url, database_url
 from services.access.roles import Role, Who
 from services.access.tokens import Tokens
 from services.control.store.changes import Changes
@@ -54,10 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    url = os.environ.get("DATABASE_URL", "").strip()
-    if not url:
-        raise ConfigError("DATABASE_URL is not set; give it as postgresql://user@host/database")
-    engine = control_engine(url)
+    engine = control_engine(control_url(os.environ) or database_url(os.environ))
     migrate(engine)
     tokens, changes = Tokens(engine), Changes(engine)
     who = Who(f"{getpass.getuser()} at a terminal", Role.ADMIN)

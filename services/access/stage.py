@@ -30,5 +30,5 @@ def guard_stage(
     rules = Rules(
         routes.routes, local=access.local, rate=times * access.rate, most_body_bytes=most_body_bytes
     )
-    tokens = Tokens(control_engine(settings.database_url, pooled=True))
+    tokens = Tokens(control_engine(settings.control_database, pooled=True))
     app.add_middleware(Gate, known=tokens, rules=rules)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dovetail.roles import SCHEMA
 from services.access.roles import Role, Who
 from services.problem import conflict, not_found
-from services.spark.runs import SCHEMA, as_unavailable
+from services.spark.runs import as_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from dovetail.errors import Unavailable
+from dovetail.permissions import Operation, Permission, Resource, reads
 from dovetail.pipeline.spec import Format
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
+from dovetail.stream.refusals import failure
 from dovetail.stream.topics import admin_of, beginnings, ends
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 from services.problem import Kind, ProblemError, conflict
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from dovetail.errors import DovetailError
     from dovetail.settings import Settings
     from dovetail.topology import Topic, Topology
     from services.control.store.replays import Claim, Replays
@@ -154,12 +157,22 @@ class Sender:
                 place = self._transaction(producer, claim, origin, partition, value)
         except KafkaException as error:
             self._producer = None  # the next one settles what this one has left
-            raise Unavailable(f"it cannot be told whether it was sent: {error}; try again") from (
-                error
-            )
+            raise self._undelivered(error) from error
         to = f"{self._topology.source.name}/{partition}/{place}"
         self._replays.sent(claim, to)
         return to
+
+    def _undelivered(self, error: KafkaException) -> DovetailError:
+        needed = (
+            Permission(Resource.TOPIC, self._topology.source.name, Operation.WRITE),
+            Permission(Resource.TRANSACTIONAL_ID, self._id, Operation.WRITE),
+        )
+        text = "it cannot be told whether it was sent, so try again"
+        return failure(self._settings, error, text, needed)
+
+    @property
+    def _id(self) -> str:
+        return self._topology.group("replay")
 
     def _transaction(
         self, producer: Producer, claim: Claim, origin: str, partition: int, value: bytes | None
@@ -225,7 +238,7 @@ class Sender:
         producer = Producer(
             self._settings.client(
                 {
-                    "transactional.id": f"dovetail.{self._topology.pipeline.name}.replay",
+                    "transactional.id": self._id,
                     "transaction.timeout.ms": int(_TRANSACTION_S * 1000),
                     "message.max.bytes": LARGEST_MESSAGE_BYTES,
                     "log_level": 0,
@@ -266,7 +279,7 @@ def read_span(
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                         return
-                    raise Unavailable(f"{topic} cannot be read: {error.str()}")
+                    raise failure(settings, error, f"{topic} cannot be read", reads(topic))
                 at = (message.offset() or 0) + 1
                 if at > end:
                     return

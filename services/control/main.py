@@ -5,15 +5,18 @@ import sys
 import uvicorn
 
 from dovetail.errors import DovetailError
+from dovetail.permissions import permissions_of
 from dovetail.service import logs
 from dovetail.service.stage import exit_code
 from dovetail.settings import Settings
+from dovetail.stream.acls import require
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import CONTROL
 from services.access.settings import AccessSettings
 from services.control.app import create_app
 from services.control.hub import Hub
 from services.control.metrics import PlansCollector, RunsCollector
+from services.control.store.grants import let_gates_in
 from services.control.store.migrations import migrate
 from services.spark.runs import control_engine
 
@@ -23,9 +26,13 @@ def main() -> int:
         settings = Settings.from_environment()
         logs.configure(service=CONTROL, node=settings.node)
         access = AccessSettings.from_environment(settings.host)
-        engine = control_engine(settings.database_url, pooled=True)
+        engine = control_engine(settings.control_database, pooled=True)
         migrate(engine)
+        let_gates_in(engine)
         hub = Hub(settings, access, engine)
+        if settings.is_known:
+            # Now, and not in a thread that nobody hears.
+            require(settings, permissions_of(hub.topology, CONTROL))
         ensure_topics(settings, hub.topology.topics())
         hub.begin()
     except DovetailError as error:

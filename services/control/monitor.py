@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from dovetail.audit import Audit, Auditor
 from dovetail.contracts.control_pb2 import Heartbeat
-from dovetail.errors import Unavailable
+from dovetail.errors import NotAllowedError, Unavailable
 from dovetail.stream import ledger
 from dovetail.topology import STATS_TOPIC, Process
 from services.control.purge import Purge
@@ -198,7 +198,9 @@ class Monitor:
 
     def _run(self) -> None:
         consumer = Consumer(
-            self._settings.client({"group.id": "dovetail.control", "enable.auto.commit": False})
+            self._settings.client(
+                {"group.id": f"{STATS_TOPIC}.control", "enable.auto.commit": False}
+            )
         )
         consumer.assign([TopicPartition(STATS_TOPIC, 0, OFFSET_END)])
         auditor = Auditor(self._settings, self._topology)
@@ -213,8 +215,8 @@ class Monitor:
                     if now - audited >= _AUDIT_EVERY_S:
                         self._learn(auditor.audit(), now - audited)
                         audited = now
-                except Unavailable as error:
-                    log.warning("the broker does not answer", extra={"reason": str(error)})
+                except (Unavailable, NotAllowedError) as error:
+                    log.warning("the sum cannot be taken", extra={"reason": str(error)})
 
     def _run_ticks(self) -> None:
         with closing(Purge(self._settings, self._topology)) as purge:
@@ -229,7 +231,7 @@ class Monitor:
     def _do(self, tick: Tick) -> None:
         try:
             tick.do()
-        except Unavailable as error:
+        except (Unavailable, NotAllowedError) as error:
             log.warning("the broker or the database is away", extra={"reason": str(error)})
 
     def _learn(self, seen: Audit, seconds: float) -> None:

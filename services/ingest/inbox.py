@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING
 
 from dovetail.contracts.request_pb2 import Request
 from dovetail.errors import DovetailError, Unavailable
+from dovetail.permissions import Operation, Permission, Resource
+from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.topology import INGEST, LARGEST_MESSAGE_BYTES
 from services.ingest.markers import Markers
@@ -233,6 +235,8 @@ class Inbox:
 
     def _recover(self, deliveries: list[Delivery], failure: KafkaFailure) -> None:
         """Find out what became of a transaction, and answer its deliveries."""
+        if failure.refused:
+            raise self._refusal(failure) from failure
         log.warning("requests by HTTP undone", extra={"reason": str(failure)})
         self._give_up()
         if self._take_over():
@@ -259,12 +263,25 @@ class Inbox:
             self._producer.init_transactions(_TIMEOUT_S)
             self._markers.load(self._settings, self._topic)
         except Unavailable as unavailable:
+            if isinstance(unavailable, KafkaFailure) and unavailable.refused:
+                raise self._refusal(unavailable) from unavailable
             log.warning("requests by HTTP not taken over", extra={"reason": str(unavailable)})
             self._give_up()
             self._close(str(unavailable))
             return False
         self._close("")
         return True
+
+    def _refusal(self, failure: KafkaFailure) -> DovetailError:
+        return refusal(
+            self._settings,
+            failure,
+            (
+                Permission(Resource.TRANSACTIONAL_ID, self._name, Operation.WRITE),
+                Permission(Resource.TOPIC, self._source.name, Operation.WRITE),
+                Permission(Resource.TOPIC, self._topic.name, Operation.WRITE),
+            ),
+        )
 
     def _close(self, reason: str) -> None:
         """Take no delivery from now on, for this reason; an empty one opens again."""

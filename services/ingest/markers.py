@@ -19,6 +19,8 @@ from google.protobuf.message import DecodeError
 
 from dovetail.contracts.request_pb2 import Request
 from dovetail.errors import Unavailable
+from dovetail.permissions import reads
+from dovetail.stream.refusals import failure
 from dovetail.topology import DAY_MS
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _read(settings: Settings, topic: Topic, first: int) -> Iterator[list[Message
         ended, heard = False, time.monotonic()
         while not ended:
             found = consumer.consume(_AT_ONCE, 0.05)
-            ended = any(_is_end(message, topic) for message in found)
+            ended = any(_is_end(message, settings, topic) for message in found)
             messages = [message for message in found if message.error() is None]
             if messages:
                 yield messages
@@ -120,18 +122,18 @@ def _read(settings: Settings, topic: Topic, first: int) -> Iterator[list[Message
             elif time.monotonic() - heard > _TIMEOUT_S:
                 raise Unavailable(f"{topic.name} cannot be read: no answer in {_TIMEOUT_S:.0f} s")
     except KafkaException as error:
-        raise Unavailable(f"{topic.name} cannot be read: {error}") from error
+        raise failure(settings, error, f"{topic.name} cannot be read", reads(topic.name)) from error
     finally:
         consumer.close()
 
 
-def _is_end(message: Message, topic: Topic) -> bool:
+def _is_end(message: Message, settings: Settings, topic: Topic) -> bool:
     error = message.error()
     if error is None:
         return False
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the constant's public name
         return True
-    raise Unavailable(f"{topic.name} cannot be read: {error.str()}")
+    raise failure(settings, error, f"{topic.name} cannot be read", reads(topic.name))
 
 
 def _text(value: bytes | str | None) -> bytes:

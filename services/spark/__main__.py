@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
     environment = {**os.environ} if job.needs_kafka else {"KAFKA_BOOTSTRAP": "none", **os.environ}
     settings = SparkSettings.from_environment(environment)
     pipeline = load_pipeline(args.pipeline or settings.pipeline)
-    with Run(control_engine(settings.database_url), pipeline.name, args.job) as run:
+    with Run(control_engine(settings.control_database), pipeline.name, args.job) as run:
         print(f"{args.job} of {pipeline.name}: starting Spark on {settings.master}", flush=True)
         spark = spark_session(settings, f"{args.job} {pipeline.name}")
         try:

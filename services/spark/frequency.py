@@ -101,7 +101,7 @@ def run(
     args: argparse.Namespace,
 ) -> None:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
-    engine = control_engine(settings.database_url)
+    engine = control_engine(settings.control_database)
     folder = _folder(args)
     states = States(engine, spark, pipeline.name, folder)
     states.clean()

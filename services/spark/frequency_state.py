@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from services.spark.runs import SCHEMA, as_unavailable, create_tables
+from dovetail.roles import SCHEMA
+from services.spark.runs import as_unavailable, create_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

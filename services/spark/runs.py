@@ -16,19 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from dovetail.errors import ConfigError, DovetailError, Unavailable
+from dovetail.roles import SCHEMA, lacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
     from types import TracebackType
 
-SCHEMA = "dovetail"
 BEAT_S = 2.0
 STATES = ("running", "done", "failed", "lost")
 """Of which `lost` is one said to be running, by a process that died."""
@@ -87,8 +88,14 @@ def control_engine(database_url: str, *, pooled: bool = False) -> sa.Engine:
 def create_tables(connection: sa.Connection, metadata: sa.MetaData) -> None:
     """Create the schema and what is missing in it; two that do so at once do not collide."""
     connection.execute(sa.text(f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA}', 0))"))
-    connection.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
+    ensure_schema(connection)
     metadata.create_all(connection)
+
+
+def ensure_schema(connection: sa.Connection) -> None:
+    """Create it where it is missing; even IF NOT EXISTS asks for a right that its owner lacks."""
+    if connection.scalar(sa.select(sa.func.to_regnamespace(SCHEMA).is_(None))):
+        connection.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
 
 
 class Run:
@@ -271,6 +278,8 @@ def as_unavailable() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
+        if isinstance(getattr(error, "orig", None), psycopg.errors.InsufficientPrivilege):
+            raise lacks("of CONTROL_DATABASE_URL", _told(error)) from error
         raise Unavailable(f"the control database cannot be used: {_told(error)}") from error
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from dovetail.errors import ConfigError
 from dovetail.settings import Settings
@@ -69,3 +70,86 @@ def test_no_secret_is_shown():
     )
     assert "hidden" not in repr(settings)
     assert "hidden" not in str(settings)
+
+
+# --- secrets from files
+
+
+def secret(tmp_path, text):
+    file = tmp_path / "secret"
+    file.write_text(f"{text}\n")
+    return str(file)
+
+
+def test_a_password_of_kafka_is_read_from_the_file_that_is_named(tmp_path):
+    file = secret(tmp_path, "s3cret")
+    settings = Settings.from_environment({**LEAST, "KAFKA_SASL_PASSWORD_FILE": file})
+    assert settings.kafka == {"sasl.password": "s3cret"}
+    assert "s3cret" not in repr(settings)
+
+
+def test_a_password_of_the_database_is_put_into_its_url(tmp_path):
+    file = secret(tmp_path, "p@ss/w:rd%")
+    url = "postgresql://ann@host:5432/base?sslmode=verify-full&sslrootcert=/ca.pem"
+    environment = {**LEAST, "DATABASE_URL": url, "DATABASE_PASSWORD_FILE": file}
+    read = conninfo_to_dict(Settings.from_environment(environment).database_url)
+    assert (read["user"], read["password"]) == ("ann", "p@ss/w:rd%")
+    assert (read["host"], read["dbname"], read["sslmode"]) == ("host", "base", "verify-full")
+
+
+def test_a_whole_url_is_read_from_a_file(tmp_path):
+    file = secret(tmp_path, "postgresql://ann:s3cret@host/base")
+    environment = {"KAFKA_BOOTSTRAP": "broker:9092", "DATABASE_URL_FILE": file}
+    settings = Settings.from_environment(environment)
+    assert settings.database_url == "postgresql://ann:s3cret@host/base"
+    assert settings.control_database == settings.database_url
+    assert "s3cret" not in repr(settings)
+
+
+def test_the_control_services_tables_may_be_another_users(tmp_path):
+    file = secret(tmp_path, "s3cret")
+    control = {
+        "CONTROL_DATABASE_URL": "postgresql://control@host/base",
+        "CONTROL_DATABASE_PASSWORD_FILE": file,
+    }
+    settings = Settings.from_environment({**LEAST, **control})
+    assert settings.control_database == "postgresql://control:s3cret@host/base"
+    assert settings.database_url == LEAST["DATABASE_URL"]
+    assert "s3cret" not in repr(settings)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    environment = {**LEAST, "KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "none")}
+    with pytest.raises(ConfigError, match=r"KAFKA_SASL_PASSWORD_FILE: .*none cannot be read"):
+        Settings.from_environment(environment)
+
+
+def test_a_secret_that_is_given_twice_is_refused_and_not_shown(tmp_path):
+    file = secret(tmp_path, "s3cret")
+    environment = {**LEAST, "KAFKA_SASL_PASSWORD": "other", "KAFKA_SASL_PASSWORD_FILE": file}
+    with pytest.raises(ConfigError, match="both set") as refused:
+        Settings.from_environment(environment)
+    assert "s3cret" not in str(refused.value)
+    assert "other" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/base", "postgresql://ann:one@host/base"])
+def test_a_password_beside_a_url_that_has_no_place_for_it_is_refused(url, tmp_path):
+    file = secret(tmp_path, "s3cret")
+    environment = {**LEAST, "DATABASE_URL": url, "DATABASE_PASSWORD_FILE": file}
+    with pytest.raises(ConfigError, match="DATABASE_PASSWORD") as refused:
+        Settings.from_environment(environment)
+    assert "s3cret" not in str(refused.value)
+    assert "one@" not in str(refused.value)
+
+
+def test_who_needs_no_database_is_not_asked_for_one(tmp_path):
+    file = secret(tmp_path, "s3cret")
+    environment = {"KAFKA_BOOTSTRAP": "broker:9092", "DATABASE_PASSWORD_FILE": file}
+    assert Settings.of_kafka(environment).bootstrap == "broker:9092"
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SSL", "SASL_PLAINTEXT"])
+def test_who_says_who_it_is_is_known(protocol):
+    assert Settings.from_environment({**LEAST, "KAFKA_SECURITY_PROTOCOL": protocol}).is_known
+    assert not Settings.from_environment(LEAST).is_known

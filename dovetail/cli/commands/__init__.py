@@ -33,6 +33,9 @@ COMMANDS = {
     "generate": Command("send the benchmark's stream of sales events", "generate", "add_generate"),
     "audit": Command("check the conservation sum", "oracle", "add_audit"),
     "verify": Command("compare a drained pipeline's output with SQL", "oracle", "add_verify"),
+    "permissions": Command(
+        "what each service may do on Kafka and in PostgreSQL", "permissions", "add_permissions"
+    ),
     # What goes on.
     "status": Command("what everything does now, live on a terminal", "status", "add_status"),
     "nodes": Command("the processes, their memory and their lag", "status", "add_nodes"),

@@ -29,7 +29,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    database = arguments.database or os.environ.get("DATABASE_URL")
+    database = arguments.database or _given()
     if not arguments.json:
         return check_command(arguments.file, database, sys.stdout)
     from dovetail.cli.output import Output
@@ -37,6 +37,13 @@ def _check(arguments: argparse.Namespace) -> int:
     answer = _answer(arguments.file, database)
     Output.of(arguments).json(answer)
     return exits.FINE if answer["valid"] else exits.NO
+
+
+def _given() -> str | None:
+    from dovetail.settings import database_url
+
+    named = os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE")
+    return database_url(os.environ) if named else None
 
 
 def _answer(file: Path, database: str | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from dovetail.cli.parsing import add_json
@@ -20,5 +19,5 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    settings = Settings.from_environment({"DATABASE_URL": "unused", **os.environ})
+    settings = Settings.of_kafka()
     return generate.run(arguments, settings.client(), as_json=arguments.json)

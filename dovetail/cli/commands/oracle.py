@@ -58,7 +58,7 @@ def _by_broker(file: Path) -> dict[str, Any]:
     from dovetail.settings import Settings
     from dovetail.topology import Topology
 
-    settings = Settings.from_environment({"DATABASE_URL": "unused", **os.environ})
+    settings = Settings.of_kafka()
     with closing(Auditor(settings, Topology(load_pipeline(file)))) as auditor:
         return audited(auditor.audit())
 

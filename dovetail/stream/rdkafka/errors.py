@@ -10,6 +10,9 @@ TIMED_OUT = -185
 FATAL = -150
 PARTITION_EOF = -191
 
+_REFUSED = frozenset({29, 30, 31, 53})
+"""Topic, group, cluster, transactional id: not this user's to use."""
+
 _FENCED = frozenset({-144, 47, 90})  # instance fenced, producer epoch too old, producer fenced
 
 # Code-only failures carry no flags. These pass by themselves: transport, brokers down, timeout,
@@ -42,6 +45,11 @@ class KafkaFailure(Unavailable):
         self.abortable = abortable
         self.fatal = fatal
         super().__init__(f"{doing}: {reason or describe(code)} ({self.name})")
+
+    @property
+    def refused(self) -> bool:
+        """Whether a permission is missing, which no waiting mends."""
+        return self.code in _REFUSED
 
     @property
     def fenced(self) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from dovetail.roles import SCHEMA
 from services.control.store.tables import COMMANDS
-from services.spark.runs import SCHEMA, as_unavailable
+from services.spark.runs import as_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from dovetail.errors import ConfigError
-from services.spark.runs import SCHEMA, as_unavailable
+from dovetail.roles import SCHEMA
+from services.spark.runs import as_unavailable, ensure_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +152,7 @@ def _next(engine: sa.Engine, steps: Sequence[tuple[str, tuple[str, ...]]]) -> bo
     with engine.begin() as connection:
         lock = sa.func.hashtextextended(f"{SCHEMA} migrations", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
-        connection.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
+        ensure_schema(connection)
         connection.execute(
             sa.text(
                 f"CREATE TABLE IF NOT EXISTS {SCHEMA}.migrations"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from dovetail.roles import SCHEMA
 from services.control.store.tables import REPLAYS
-from services.spark.runs import SCHEMA, as_unavailable
+from services.spark.runs import as_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

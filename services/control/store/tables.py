@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from services.spark.runs import SCHEMA
+from dovetail.roles import SCHEMA
 
 _METADATA = sa.MetaData(schema=SCHEMA)
 

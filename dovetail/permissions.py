@@ -1,0 +1,198 @@
+"""What each service may do on Kafka, and no more: derived from the topology.
+
+    reads a topic    READ on it, and DESCRIBE on the groups `<topic>.…` by which it is read without
+                     being a member of one (librdkafka looks up the coordinator of any group)
+    is a stage       READ on its own group, whose name is the service's in the pipeline, and WRITE
+                     on the transactional ids behind it, one a node
+    writes a topic   WRITE on it
+
+READ, WRITE and DELETE let a thing be described as well, as Kafka has it. WRITE on any topic lets a
+producer be idempotent: nothing on the cluster is needed. Only control creates topics.
+
+A service's user is named like its group: `dovetail.<pipeline>.<service>`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dovetail.errors import NotAllowedError
+from dovetail.topology import (
+    CACHE_PHASE,
+    CONTROL,
+    CONTROL_TOPIC,
+    DISK_PHASE,
+    ENRICH,
+    INGEST,
+    MAPPER,
+    STATS_TOPIC,
+    Keeps,
+    Topology,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dovetail.topology import Stage
+
+GENERATOR = "generator"
+"""Who sends events: the demo's, or the user's own."""
+APPLY = "dovetail permissions <pipeline's file> --apply"
+
+
+class Operation(StrEnum):
+    READ = "READ"
+    WRITE = "WRITE"
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    DESCRIBE = "DESCRIBE"
+
+
+class Resource(StrEnum):
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+_DESCRIBING = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """An operation on what has this name, or begins with it."""
+
+    resource: Resource
+    name: str
+    operation: Operation
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
+
+    def grant(self, user: str) -> str:
+        """The command of Kafka's own that gives it."""
+        pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
+        return (
+            f"kafka-acls --add --allow-principal 'User:{user}' --operation {self.operation}"
+            f" --{self.resource} '{self.name}'{pattern}"
+        )
+
+
+def not_allowed(user: str, missing: Iterable[Permission]) -> NotAllowedError:
+    """Say which permissions are missing, and how they are given."""
+    listed = list(missing)
+    what = ", ".join(str(permission) for permission in listed)
+    grants = "; ".join(permission.grant(user) for permission in listed)
+    lacks = "the Kafka ACL" if len(listed) == 1 else "the Kafka ACLs"
+    return NotAllowedError(
+        f"user {user or '(none)'} lacks {lacks} {what}. Grant it with: {grants}. All that the"
+        f" pipeline needs is granted by: {APPLY}"
+    )
+
+
+def users(topology: Topology) -> dict[str, str]:
+    """The user of each service, in the order in which the data flows."""
+    names = [GENERATOR, *(stage.service for stage in topology.stages), CONTROL]
+    return {service: topology.group(service) for service in names}
+
+
+def permissions_of(topology: Topology, service: str) -> tuple[Permission, ...]:
+    """All that a service needs; sorted, each once, and none that another one implies."""
+    found = set(_needed(topology, service))
+    implied = {
+        replace(one, operation=Operation.DESCRIBE) for one in found if one.operation in _DESCRIBING
+    }
+    left = found - implied
+    return tuple(sorted(one for one in left if not any(_includes(two, one) for two in left)))
+
+
+def _includes(wider: Permission, one: Permission) -> bool:
+    """Whether one is of no use beside another: a source `sales` has the groups `sales.…`."""
+    alike = (wider.resource, wider.operation) == (one.resource, one.operation)
+    return alike and wider != one and wider.prefixed and one.name.startswith(wider.name)
+
+
+def _needed(topology: Topology, service: str) -> Iterator[Permission]:
+    if service == GENERATOR:
+        yield _writes(topology.source.name)
+    elif service == CONTROL:
+        yield from _of_control(topology)
+    else:
+        stage = topology.stage(service)
+        yield from _of_stage(topology, stage)
+        yield from _of_kind(topology.links[stage.link - 1], stage.kind)
+
+
+def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
+    """What every stage does: its step (loop.py), its orders and its heartbeat."""
+    group = topology.group(stage.service)
+    yield Permission(Resource.TOPIC, stage.reads.name, Operation.READ)
+    yield Permission(Resource.GROUP, group, Operation.READ)
+    yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
+    for topic in stage.writes:
+        yield _writes(topic.name)
+    yield from reads(CONTROL_TOPIC)
+    yield _writes(STATS_TOPIC)
+
+
+def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
+    """What a stage does beside its step."""
+    if kind == INGEST:
+        # Events by HTTP, and their idempotency keys.
+        yield _writes(link.source.name)
+        yield _writes(link.requests.name)
+        yield from reads(link.requests.name)
+        # Whether Spark has run the pipeline (engines.py).
+        yield from looks_at(link.group(ENRICH), link.mapped.name)
+    elif kind == MAPPER and link.pipeline.overload:
+        for service in (MAPPER, CACHE_PHASE, DISK_PHASE):
+            yield from looks_at(link.group(service), link.stage(service).reads.name)
+        yield from reads(link.migrations.name)
+    elif kind == CACHE_PHASE:
+        yield from reads(link.migrations.name)
+    elif kind == DISK_PHASE:
+        yield from reads(link.progress.name)
+
+
+def _of_control(topology: Topology) -> Iterator[Permission]:
+    for topic in topology.topics():
+        yield Permission(Resource.TOPIC, topic.name, Operation.CREATE)
+        yield Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE)
+    yield _writes(CONTROL_TOPIC)
+    yield from reads(STATS_TOPIC)
+    # The sum of all ledgers (audit.py), and what waits in front of ingest.
+    for stage in topology.stages:
+        yield from looks_at(topology.group(stage.service), stage.reads.name)
+    yield from reads(topology.source.name)
+    yield from reads(topology.backfill.name)
+    # What a stage has read is purged.
+    for stage in topology.stages:
+        if stage.reads.keeps is Keeps.UNREAD:
+            yield Permission(Resource.TOPIC, stage.reads.name, Operation.DELETE)
+    # Dead letters and parked events are shown, and sent again.
+    yield from reads(topology.dead_letter.name)
+    yield from reads(topology.parked.name)
+    yield _writes(topology.source.name)
+    yield Permission(Resource.TRANSACTIONAL_ID, topology.group("replay"), Operation.WRITE)
+
+
+def reads(topic: str) -> tuple[Permission, Permission]:
+    """Reading a topic without a group: see the module's header."""
+    return (
+        Permission(Resource.TOPIC, topic, Operation.READ),
+        Permission(Resource.GROUP, f"{topic}.", Operation.DESCRIBE, prefixed=True),
+    )
+
+
+def looks_at(group: str, topic: str) -> tuple[Permission, Permission]:
+    """Reading what a group has committed, from outside of it."""
+    return (
+        Permission(Resource.TOPIC, topic, Operation.DESCRIBE),
+        Permission(Resource.GROUP, group, Operation.DESCRIBE),
+    )
+
+
+def _writes(topic: str) -> Permission:
+    return Permission(Resource.TOPIC, topic, Operation.WRITE)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.permissions import (
+    GENERATOR,
+    Operation,
+    Permission,
+    Resource,
+    not_allowed,
+    permissions_of,
+    users,
+)
+from dovetail.pipeline.load import load_pipeline
+from dovetail.roles import GATE, READER, gate_grants, lacks, script
+from dovetail.topology import CONTROL, CONTROL_TOPIC, STATS_TOPIC, Topology
+
+ROOT = Path(__file__).parents[2]
+SALES = Topology(load_pipeline(ROOT / "pipeline.yaml", {}))
+
+
+CHAIN = """
+name: chain
+source: {fields: {id: int, shop: int}}
+key: id
+master: {table: goods, key: id, columns: [vendor]}
+join: left
+then:
+  - key: shop
+    master: {table: shops, key: id, columns: [city]}
+    join: left
+"""
+
+
+def topics(service, operation, topology=SALES):
+    return {
+        one.name
+        for one in permissions_of(topology, service)
+        if one.resource is Resource.TOPIC and one.operation is operation
+    }
+
+
+def test_a_stage_reads_its_topic_and_writes_its_own_and_nothing_else():
+    for stage in SALES.stages:
+        written = topics(stage.service, Operation.WRITE) - {STATS_TOPIC}
+        own = {topic.name for topic in stage.writes}
+        beside = {SALES.source.name, SALES.requests.name} if stage.service == "ingest" else set()
+        assert written == own | beside
+        read = topics(stage.service, Operation.READ)
+        assert stage.reads.name in read
+        assert read <= {
+            stage.reads.name,
+            CONTROL_TOPIC,
+            SALES.requests.name,
+            SALES.migrations.name,
+            SALES.progress.name,
+        }
+
+
+def test_nobody_but_control_creates_or_deletes():
+    for service in users(SALES):
+        if service != CONTROL:
+            assert not topics(service, Operation.CREATE)
+            assert not topics(service, Operation.DELETE)
+    assert topics(CONTROL, Operation.CREATE) == {topic.name for topic in SALES.topics()}
+    assert topics(CONTROL, Operation.DELETE) == {
+        SALES.clean.name,
+        SALES.mapped.name,
+        SALES.missed.name,
+    }
+
+
+def test_nobody_but_control_gives_orders_and_nobody_but_the_phases_writes_the_output():
+    assert [one for one in users(SALES) if CONTROL_TOPIC in topics(one, Operation.WRITE)] == [
+        CONTROL
+    ]
+    assert [one for one in users(SALES) if SALES.enriched.name in topics(one, Operation.WRITE)] == [
+        "cache_phase",
+        "disk_phase",
+    ]
+
+
+def test_the_generator_writes_the_source_and_no_more():
+    assert permissions_of(SALES, GENERATOR) == (
+        Permission(Resource.TOPIC, SALES.source.name, Operation.WRITE),
+    )
+
+
+def test_nothing_is_listed_that_another_permission_implies():
+    for service in users(SALES):
+        listed = set(permissions_of(SALES, service))
+        for one in listed:
+            if one.operation is Operation.READ:
+                described = Permission(one.resource, one.name, Operation.DESCRIBE, one.prefixed)
+                assert described not in listed
+
+
+def test_each_service_is_a_user_of_its_own():
+    named = users(SALES)
+    assert len(set(named.values())) == len(named)
+    assert named["mapper"] == "dovetail.sales.mapper"
+
+
+def test_a_link_of_a_chain_has_its_own_topics(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text(CHAIN)
+    chain = Topology(load_pipeline(file, {}))
+    second = permissions_of(chain, "disk_phase.2")
+    read = {one.name for one in second if one.operation is Operation.READ}
+    assert chain.links[1].missed.name in read
+    assert chain.links[0].missed.name not in read
+    assert chain.links[1].mapped.name in topics("disk_phase", Operation.WRITE, chain)
+
+
+def test_what_is_missing_is_named_with_user_and_cure():
+    text = str(not_allowed("ann", [Permission(Resource.GROUP, "sales.", Operation.DESCRIBE, True)]))
+    assert "user ann lacks the Kafka ACL DESCRIBE on group sales.*" in text
+    assert "--allow-principal 'User:ann' --operation DESCRIBE --group 'sales.'" in text
+    assert "--resource-pattern-type prefixed" in text
+
+
+def test_the_reader_may_select_from_the_master_table_alone():
+    grants = [line for line in script(SALES.pipeline).splitlines() if line.startswith("GRANT")]
+    assert [line for line in grants if f"TO {READER}" in line] == grants
+    assert all("SELECT ON TABLE" in line or "USAGE ON SCHEMA" in line for line in grants)
+    assert all(f"TO {GATE}" in line for line in gate_grants())
+
+
+@pytest.mark.parametrize(
+    ("told", "grant"),
+    [
+        ("permission denied for table tokens", "GRANT SELECT ON TABLE tokens TO ann"),
+        ("permission denied for schema dovetail", "GRANT USAGE ON SCHEMA dovetail TO ann"),
+    ],
+)
+def test_a_denial_of_postgresql_names_the_grant(told, grant):
+    assert grant in str(lacks("ann", told))
+
+
+def test_the_table_in_the_docs_is_what_is_derived():
+    written = (ROOT / "docs" / "security.md").read_text()
+    for service, user in users(SALES).items():
+        for one in permissions_of(SALES, service):
+            pattern = f"{one.name}*" if one.prefixed else one.name
+            row = f"| `{service}` | {one.operation} | {one.resource} | `{pattern}` |"
+            assert row in written, f"docs/security.md lacks: {row} (user {user})"
+    rows = [line for line in written.splitlines() if line.startswith("| `") and " | `" in line]
+    listed = sum(len(permissions_of(SALES, service)) for service in users(SALES))
+    acl_rows = [line for line in rows if any(f"| {one} |" in line for one in Operation)]
+    assert len(acl_rows) == listed
