@@ -35,7 +35,7 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
-	$(BIN)/python -m pytest tests/chaos tests/e2e $(CONTROL_TESTS:%=--ignore=%) $(TESTS)
+	$(BIN)/python -m pytest tests/chaos tests/e2e $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
@@ -64,9 +64,12 @@ CONTROL_TESTS := tests/e2e/test_cli.py tests/e2e/test_control.py tests/e2e/test_
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
 	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
 
+# Over a stack of its own, with a PostgreSQL that was built with TLS.
+SECURE_TESTS := tests/e2e/test_secure.py tests/e2e/test_permissions.py
+
 .PHONY: test-secure
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
-	DOVETAIL_SECURE=1 $(BIN)/python -m pytest tests/e2e/test_secure.py tests/e2e/test_permissions.py $(TESTS)
+	$(BIN)/python -m pytest $(SECURE_TESTS) $(TESTS)
 
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline

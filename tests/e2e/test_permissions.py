@@ -5,7 +5,6 @@ All of them as processes take minutes: `make test-secure`.
 
 from __future__ import annotations
 
-import os
 import time
 
 import psycopg
@@ -21,10 +20,6 @@ from dovetail.topology import CONTROL
 from tests.e2e import shop
 from tests.e2e.api import Api
 from tests.e2e.secured import compile_kernels, database_of, secured_pipeline, secured_stack
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("DOVETAIL_SECURE"), reason="`make test-secure` takes some minutes"
-)
 
 SERVICES = ("ingest", "mapper", "cache_phase", "disk_phase", CONTROL)
 WITHIN_S = 120.0
