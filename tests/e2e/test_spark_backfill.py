@@ -34,7 +34,7 @@ from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.e2e import shop, test_shedding
 from tests.e2e.test_kill import KEYS, SALES
-from tests.e2e.test_spark_enrich import writes
+from tests.e2e.test_spark_enrich import watched_writes
 
 goods = test_shedding.goods
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
@@ -301,7 +301,7 @@ class Driver:
         self._log = folder / "driver.log"
         settings = pipeline.settings
         job = [sys.executable, "-m", "dovetail.cli", "spark", "backfill", str(settings.pipeline)]
-        self._command = [*job, "--portion", "8000"]
+        self._command = [*job, "--portion", "1000"]
         self._environment = {
             **os.environ,
             "KAFKA_BOOTSTRAP": settings.bootstrap,
@@ -359,7 +359,7 @@ def test_the_driver_is_killed_at_several_points_and_everything_is_there_once(
             return read_late(pipeline.settings, pipeline.topology)
 
         # In the middle of a transaction: the driver and all it has started.
-        with driver.until(lambda: writes(pipeline)) as process:
+        with watched_writes(pipeline) as writes, driver.until(writes) as process:
             os.killpg(process.pid, signal.SIGKILL)
         killed = pipeline.audit()
         assert killed.problems == []
@@ -368,7 +368,7 @@ def test_the_driver_is_killed_at_several_points_and_everything_is_there_once(
             os.kill(process.pid, signal.SIGKILL)
         assert pipeline.audit().problems == []
         # Again in the middle, and while somebody else is told to wait.
-        with driver.until(lambda: writes(pipeline)) as process:
+        with watched_writes(pipeline) as writes, driver.until(writes) as process:
             with pytest.raises(AlreadyRunsError, match=r"backfill of .* is being run by process"):
                 complete(pipeline)
             os.killpg(process.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ import random
 import threading
 import uuid
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -228,7 +228,8 @@ def test_the_driver_is_killed_between_and_inside_batches_and_the_output_stays_ex
         for _ in range(2):
             send(pipeline, sent, 100_000)
             sent += 100_000
-            pipeline.wait_until(lambda _: writes(pipeline), "it is in the middle of a batch")
+            with watched_writes(pipeline) as writes:
+                pipeline.wait_until(writes, "it is in the middle of a batch")
             before = pipeline.audit()
             pipeline.kill("enrich")
             assert pipeline.audit().taken < sent, "it was killed too late"
@@ -245,12 +246,17 @@ def send(pipeline, first, count):
     generate(settings, pipeline.settings.client(), topic, lambda _: None, threading.Event())
 
 
-def writes(pipeline):
-    """Whether a transaction that has outputs is open."""
+@contextmanager
+def watched_writes(pipeline):
+    """Give a look at whether a transaction that has outputs is open: it is for a moment only."""
     sink = pipeline.topology.enriched
-    committed = ends(admin_of(pipeline.settings), sink)
+    admin = admin_of(pipeline.settings)
     with closing(Consumer(pipeline.settings.client({"group.id": "looks"}))) as consumer:
-        return any(
-            consumer.get_watermark_offsets(TopicPartition(sink.name, number), 10)[1] > end
-            for number, end in enumerate(committed)
-        )
+
+        def writes(*_):
+            return any(
+                consumer.get_watermark_offsets(TopicPartition(sink.name, number), 10)[1] > end
+                for number, end in enumerate(ends(admin, sink))
+            )
+
+        yield writes
