@@ -37,9 +37,12 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
 	$(BIN)/python -m pytest tests/chaos tests/e2e $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
+# The longest of Spark's parts; `make test` has the others, and whole jobs in test-pipeline.
+SPARK_PARTS := tests/integration/test_spark_tasks.py tests/integration/test_spark_frequency.py
+
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration --ignore=tests/integration/test_spark_tasks.py $(TESTS)
+	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration $(SPARK_PARTS:%=--ignore=%) $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
