@@ -53,8 +53,6 @@ from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.integration.frequency_kit import DAY_MS, HALF_LIFE_S, Frequencies
 
-ALL = bool(os.environ.get("DOVETAIL_SPARK"))
-only_in_test_spark = pytest.mark.skipif(not ALL, reason="make test-spark runs it")
 pytestmark = pytest.mark.timeout(300)
 
 COMPOSITE = {
@@ -315,7 +313,6 @@ def test_events_count_for_as_long_as_an_entry_answers_them_or_they_would_wait(da
         purpose("auto", yesterday)
 
 
-@only_in_test_spark
 def test_int_keys_without_a_time_of_their_own_are_counted_by_their_records(frequencies, database):
     fill(database)
     job = frequencies(INT)
@@ -334,7 +331,6 @@ def test_int_keys_without_a_time_of_their_own_are_counted_by_their_records(frequ
     assert migrated(job).keys() == set(chosen)
 
 
-@only_in_test_spark
 def test_a_plan_for_an_hour_has_the_keys_of_that_hour(frequencies, database):
     fill(database)
     job = frequencies(INT)
@@ -360,7 +356,6 @@ def test_a_plan_for_an_hour_has_the_keys_of_that_hour(frequencies, database):
     assert planned(job)[0].facts["keys"]["chosen"] == 0
 
 
-@only_in_test_spark
 def test_an_archive_is_counted_once_and_not_what_the_topic_has(frequencies, database, tmp_path):
     fill(database)
     job = frequencies(COMPOSITE)
@@ -399,7 +394,6 @@ def test_an_archive_is_counted_once_and_not_what_the_topic_has(frequencies, data
     assert_equal_counts(job.pairs(), job.counted_by_sql(expected))
 
 
-@only_in_test_spark
 @pytest.mark.parametrize("spec", [INT, COMPOSITE], ids=["int", "composite"])
 def test_beyond_the_limit_counts_are_off_by_the_stated_error_at_most(frequencies, database, spec):
     fill(database)
@@ -431,7 +425,6 @@ def test_beyond_the_limit_counts_are_off_by_the_stated_error_at_most(frequencies
     assert found.most_common(5)[0][0] == true.most_common(1)[0][0]
 
 
-@only_in_test_spark
 def test_killed_at_any_moment_it_counts_every_event_once(frequencies, database, tmp_path):
     fill(database)
     job = frequencies(COMPOSITE)
