@@ -1,7 +1,7 @@
 """`make soak`: the pipeline at full rate for some minutes; what must not grow does not.
 
-1. Drain a backlog: that is the rate it can do. Send at 60 % of it for MINUTES: the generator and
-   whoever watches need their share of the same cores.
+1. Drain a backlog: that is the rate it can do. Then, for MINUTES, never let the source run dry:
+   whenever less than a second and a half's worth of events waits there, send three seconds' worth.
 2. Once a second, look at what every process has resident, what every stage says that it holds, and
    how many events wait or are in flight.
 3. When all is drained, check the conservation sum.
@@ -10,7 +10,7 @@ It fails unless, from the second minute to the last,
 
     resident   of every service grows by at most 5 % and 8 MiB, median against median
     budget     is kept at every heartbeat
-    lag        is never more than five seconds' worth of events
+    lag        is never more than ten seconds' worth of events, half of which the sender makes
     sum        is zero, and no service was started again
 
 The last line is JSON; the samples are in `.dovetail/bench/soak.json`.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import statistics
 import sys
@@ -41,11 +42,13 @@ from dovetail.errors import DovetailError
 if TYPE_CHECKING:
     from deploy.local.home import Home
 
-SHARE = 0.6
+LOW_S, PORTION_S = 1.5, 3.0
+"""When to send more, and how much, in seconds of the rate that it can do."""
 GROWTH, SLACK = 0.05, 8 * MIB
 """How much more a service may have resident in the last minute than in the second."""
-LAG_S = 5.0
+LAG_S = 10.0
 LOOK_EVERY_S = 1.0
+_PAUSE_S = 0.1
 MINUTE_S = 60.0
 NOT_OURS = ("kafka", "postgres", "generator")
 """Shown, but not judged: a JVM takes its heap when it likes."""
@@ -65,7 +68,10 @@ class Sample:
 @dataclass
 class Soaked:
     rate: float
+    """Events a second, drained from a backlog."""
     minutes: float
+    taken: int = 0
+    """Events that were taken in while it was kept busy."""
     samples: list[Sample] = field(default_factory=list)
     restarts: int = 0
     equation: str = ""
@@ -122,7 +128,8 @@ class Soaked:
         lags = [sample.lag for sample in self.judged]
         return {
             "minutes": self.minutes,
-            "events_per_s": round(self.rate),
+            "drained_per_s": round(self.rate),
+            "events_per_s": round(self.taken / (self.minutes * MINUTE_S)),
             "rss_mb_second_minute": _mib(self.resident(self.between(MINUTE_S, 2 * MINUTE_S))),
             "rss_mb_last_minute": _mib(self.resident(self.between(end_s - MINUTE_S, end_s))),
             "held_mb": {
@@ -148,11 +155,9 @@ def soak(pipeline_file: Path, minutes: float) -> Soaked:
         trial(stack, pipeline_file, QUICK.size, deadline, say) as run,
     ):
         run.warm_up()
-        rate = round(SHARE * run.drain_backlog().rate)
-        soaked = Soaked(rate, minutes)
-        say(f"sending {rate:,} events/s for {minutes:g} minutes")
-        watch = _Watch(run, stack.home, soaked)
-        run.load.send(round(rate * minutes * MINUTE_S), rate, watch.look)
+        soaked = Soaked(run.drain_backlog().rate, minutes)
+        say(f"kept busy for {minutes:g} minutes")
+        _Watch(run, stack.home, soaked).keep_busy()
         end = run.drain(run.audit())
         soaked.equation = end.equation()
         soaked.conserved = end.drained and not end.problems
@@ -163,37 +168,45 @@ def soak(pipeline_file: Path, minutes: float) -> Soaked:
 
 
 class _Watch:
-    """Takes a sample about once a second while the generator sends."""
+    """Keeps the pipeline busy, and takes a sample about once a second."""
 
     def __init__(self, run: Trial, home: Home, soaked: Soaked) -> None:
         self._run = run
         self._home = home
         self._soaked = soaked
-        self._began: float | None = None
-        self._base = run.audit().taken
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._waiting = 0
         self._told = 0.0
+
+    def keep_busy(self) -> None:
+        before = self._run.audit().taken
+        rate = self._soaked.rate
+        while time.monotonic() - self._began < self._soaked.minutes * MINUTE_S:
+            if self._waiting < LOW_S * rate:
+                self._run.load.send(round(PORTION_S * rate), math.inf, self.look)
+                self._last = 0.0
+            else:
+                time.sleep(_PAUSE_S)
+            self.look()
+        self._soaked.taken = self._run.audit().taken - before
 
     def look(self) -> None:
         self._run.tick()
         now = time.monotonic()
-        if self._soaked.samples and now - self._last < LOOK_EVERY_S:
+        if now - self._last < LOOK_EVERY_S:
             return
-        seen = self._run.audit()
-        if self._began is None:
-            if seen.taken == self._base:
-                return
-            self._began = now
         self._last = now
+        seen = self._run.audit()
         held = _held(self._run.control_url)
-        lag = self._run.waiting(seen) + seen.in_flight
+        self._waiting = self._run.waiting(seen)
+        lag = self._waiting + seen.in_flight
         sample = Sample(now - self._began, _resident(self._home), held, lag)
         self._soaked.samples.append(sample)
         if now - self._told >= MINUTE_S / 2:
             self._told = now
             ours = sum(b for name, b in sample.resident.items() if name not in NOT_OURS)
             say(f"{lag:,} events behind, services have {ours / MIB:,.0f} MiB resident")
-
-    _last = 0.0
 
 
 def _resident(home: Home) -> dict[str, int]:
