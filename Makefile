@@ -79,10 +79,15 @@ test-console: $(VENV)/ready ## The web console in a real Chromium, over a runnin
 	$(BIN)/python -m pytest tests/console $(TESTS)
 
 .PHONY: check
-check: $(VENV)/ready ## Lint, format and types
+check: $(VENV)/ready ## Lint, format, types, and advisories on what is pinned
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python -m deploy.audit
+
+.PHONY: audit
+audit: $(VENV)/ready ## Advisories on what is pinned; fails, too, where none can be asked
+	@$(BIN)/python -m deploy.audit --strict
 
 .PHONY: format
 format: $(VENV)/ready ## Format the code and fix what can be fixed

@@ -1,4 +1,4 @@
-"""`make audit`, and a part of `make check`: is anything that is pinned known to be vulnerable?
+"""`make audit`, and a part of `make check`: ask for advisories on all that is pinned.
 
     python -m deploy.audit [--strict]
 
@@ -57,9 +57,10 @@ class Found:
 
 def asked() -> Found:
     """Ask about every pin; nothing is known of any if nobody answers."""
-    arguments = ["--requirement", str(PINS), "--no-deps", "--disable-pip"]
+    what = ["--requirement", str(PINS), "--no-deps", "--disable-pip"]
+    how = ["--format=json", "--progress-spinner=off"]
     done = subprocess.run(
-        [*(sys.executable, "-m", "pip_audit"), *arguments, "--format=json", "--progress-spinner=off"],
+        [sys.executable, "-m", "pip_audit", *what, *how],
         capture_output=True,
         text=True,
         check=False,
