@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.text_format import Parse
 
 from dovetail.contracts.control_pb2 import Command, Heartbeat
 from dovetail.contracts.migration_pb2 import Migration
@@ -69,6 +71,22 @@ AVRO = {
         {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "double"}}},
     ],
 }
+# No map: of an entry with an unknown field Google's library, by which is judged, drops what it is.
+PROTOBUF = """
+name: "sale.proto" package: "shop" syntax: "proto3"
+message_type {
+  name: "Sale"
+  field { name: "id" number: 1 type: TYPE_INT64 label: LABEL_OPTIONAL }
+  field { name: "name" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { name: "tags" number: 3 type: TYPE_DOUBLE label: LABEL_REPEATED }
+  field { name: "more" number: 4 type: TYPE_MESSAGE type_name: ".shop.More" label: LABEL_REPEATED }
+}
+message_type {
+  name: "More"
+  field { name: "deep" number: 1 type: TYPE_SINT32 label: LABEL_OPTIONAL }
+  field { name: "more" number: 2 type: TYPE_MESSAGE type_name: ".shop.More" label: LABEL_OPTIONAL }
+}
+"""
 
 
 @cache
@@ -76,14 +94,28 @@ def _pipeline(text: str = SALES) -> Pipeline:
     return parse_pipeline(text.encode(), "pipeline.yaml", {})
 
 
+def _with_schema(schema: bytes, settings: str, fields: str) -> Pipeline:
+    folder = Path(tempfile.mkdtemp(prefix="dovetail-fuzz-"))
+    (folder / "schema").write_bytes(schema)
+    text = SALES.replace("partitions: 1,", f"partitions: 1, schema_file: schema, {settings},")
+    return parse_pipeline(text.replace(FIELDS, fields).encode(), folder / "pipeline.yaml", {})
+
+
 @cache
 def _avro() -> Pipeline:
-    folder = Path(tempfile.mkdtemp(prefix="dovetail-fuzz-"))
-    (folder / "sale.avsc").write_text(json.dumps(AVRO))
-    text = SALES.replace("partitions: 1,", "partitions: 1, format: avro, schema_file: sale.avsc,")
-    text = text.replace(FIELDS, 'id: int, name: "text?", tags: "json?"')
-    file = folder / "pipeline.yaml"
-    return parse_pipeline(text.encode(), file, {})
+    return _with_schema(
+        json.dumps(AVRO).encode(), "format: avro", 'id: int, name: "text?", tags: "json?"'
+    )
+
+
+@cache
+def _protobuf() -> Pipeline:
+    schema = FileDescriptorSet(file=[Parse(PROTOBUF, FileDescriptorProto())])
+    return _with_schema(
+        schema.SerializeToString(),
+        "format: protobuf, message: shop.Sale",
+        'id: int, name: "text?", tags: "json?", more: "json?"',
+    )
 
 
 @cache
@@ -115,6 +147,10 @@ def event_json(value: bytes) -> str:
 
 def event_avro(value: bytes) -> str:
     return _event(_avro, value)
+
+
+def event_protobuf(value: bytes) -> str:
+    return _event(_protobuf, value)
 
 
 def events_by_http(value: bytes) -> str:
@@ -187,7 +223,7 @@ def control(value: bytes) -> str:
 TARGETS: dict[str, Callable[[bytes], str]] = {
     target.__name__: target
     for target in (
-        *(event_json, event_avro, events_by_http, pipeline_file),
+        *(event_json, event_avro, event_protobuf, events_by_http, pipeline_file),
         *(batch, migration, control),
     )
 }
@@ -209,6 +245,10 @@ def seeds(name: str) -> list[bytes]:
             encode(AVRO, {"id": 7, "name": (1, "x"), "tags": [("a", [1.5])]}, {}),
             encode(AVRO, {"id": -1, "name": (0, None), "tags": []}, {}),
         ],
+        "event_protobuf": [
+            b"\x08\x07\x12\x01x\x1a\x08" + bytes(8) + b"\x22\x04\x08\x01\x12\x00",
+            b"\x08" + b"\xff" * 9 + b"\x01",
+        ],
         "events_by_http": [EVENT + b"\n" + EVENT, b"[" + EVENT + b"," + EVENT + b"]", b"[]", b"{}"],
         "pipeline_file": [SALES.encode(), Path("pipeline.yaml").read_bytes()],
         "batch": [two.to_message("sales", 3), two.to_message("sales"), two.to_message("other", 3)],
@@ -229,6 +269,10 @@ WORDS: dict[str, list[bytes]] = {
         *b'{ } [ ] " : , \\u00 \\ud83d -0 1e999 null true "id": "more":{ "id":7 \xff'.split()
     ],
     "event_avro": [b"\x00", b"\x02", b"\x80" * 9, b"\xff" * 10, b"\x01", b"\xc3\x28"],
+    "event_protobuf": [
+        *(b"\x08", b"\x12", b"\x1a", b"\x19", b"\x22", b"\x23", b"\x24", b"\x2a\x00"),
+        *(b"\xff" * 10, b"\x80\x00", b"\xc3\x28", bytes(7) + b"\x7f"),
+    ],
     "events_by_http": [b"\n", b"\r\n", b"[", b"]", b",", b"{}", b'"', b"\\", EVENT],
     "pipeline_file": [
         *(

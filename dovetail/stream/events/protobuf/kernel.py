@@ -323,6 +323,30 @@ def _scalar(
 
 
 @inner
+def _overridden(
+    to: int,
+    limit: int,
+    readable: int,
+    field: int,
+    slot: int,
+    table: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    text: int,
+) -> int:
+    """Give `to` if all occurrences of a string but the last, the one that counts, are text."""
+    at, last = slots[slot, _FIRST], slots[slot, _AT]
+    while True:
+        _, at, past, _ = _find(at, slots[slot, _PAST], table[field + _NUMBER], False, _LENGTH)
+        if at == last:
+            return to
+        # Written where the one that counts will be written over it.
+        written = _scalar(to, limit, at, past, readable, field, table, text)
+        if written <= 0:
+            return written
+        at = past
+
+
+@inner
 def _packed(
     to: int,
     limit: int,
@@ -446,7 +470,10 @@ def _message(
                     to = write_literal(_comma(to), limit, text_at, text_size)
                 if to > 0 and there:
                     value_at, past = slots[slot, _AT], slots[slot, _PAST]
-                    to = _scalar(to, limit, value_at, past, readable, a, table, text)
+                    if slots[slot, _COUNT] > 1 and table[a + _KIND] == _STRING:
+                        to = _overridden(to, limit, readable, a, slot, table, slots, text)
+                    if to > 0:
+                        to = _scalar(to, limit, value_at, past, readable, a, table, text)
                 elif to > 0:
                     default = text + table[a + _DEFAULT_AT]
                     to = write_literal(to, limit, default, table[a + _DEFAULT_SIZE])
