@@ -74,6 +74,11 @@ SECURE_TESTS := tests/e2e/test_secure.py tests/e2e/test_permissions.py
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
 	$(BIN)/python -m pytest $(SECURE_TESTS) $(TESTS)
 
+# Over a stack of its own, whose data are lost.
+.PHONY: test-recovery
+test-recovery: $(VENV)/ready ## The handbook's procedures: nodes, broker, database and snapshot lost under load (fifteen minutes)
+	$(BIN)/python -m pytest tests/recovery $(TESTS)
+
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
 	$(BIN)/python -m pytest tests/console $(TESTS)
@@ -113,6 +118,10 @@ fuzz: $(VENV)/ready ## Mutated inputs into all that takes bytes from outside (SE
 .PHONY: bench-e2e
 bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: under five minutes)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
+
+.PHONY: capacity
+capacity: $(VENV)/ready ## Print the capacity tables of docs/operations.md, by the cost models
+	@$(BIN)/python -m bench.capacity
 
 .PHONY: soak
 soak: $(VENV)/ready ## Run the pipeline at full rate for MINUTES=10: memory flat, budget kept, lag bounded

@@ -40,6 +40,7 @@ from dovetail.service.orders import Orders
 from dovetail.service.revision import Revision
 from dovetail.settings import Settings
 from dovetail.stream.acls import require
+from dovetail.stream.forgotten import require_remembered
 from dovetail.stream.loop import Loop, Move
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
@@ -111,6 +112,7 @@ def run_stage(
         orders = Orders(settings, by_file.name, service)
         revision = Revision.ordered(settings.pipeline, by_file, orders.read())
         topology = _seen_from(revision.pipeline, settings.link)
+        require_remembered(settings, topology, topology.stage(service))
         pipeline = revision.pipeline.link(settings.link)
         metrics = Metrics(kind)
         context = Context(settings, pipeline, topology, metrics)

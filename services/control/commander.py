@@ -67,13 +67,25 @@ class Commander:
         self._send(rows.values())
         return {service: row.number for service, row in rows.items()}
 
-    def act(self, by: str, action: str, services: Iterable[str] | None = None) -> dict[str, int]:
-        """Tell them to do something else, by the revision that they were told of."""
+    def act(
+        self,
+        by: str,
+        action: str,
+        services: Iterable[str] | None = None,
+        *,
+        moved: bool = False,
+    ) -> dict[str, int]:
+        """Tell them to do something else, by the revision that they were told of.
+
+        `moved`: who was to read on from elsewhere does so, and is not told of it again. A broker
+        that has lost its data would not know that it was done.
+        """
         told, revision = self.latest(), self._revision()
+        read_from: dict[str, int] | None = {} if moved else None
         return self.order(
             by,
             {
-                name: Order(action, told[name].revision if name in told else revision)
+                name: Order(action, told[name].revision if name in told else revision, read_from)
                 for name in services or self.services
             },
         )

@@ -95,7 +95,7 @@ class Operations:
             moved = self._move(progress, who.name, offsets, exact=exact)
             for action in sorted(set(before.values())):
                 same = [name for name, one in before.items() if one == action]
-                numbers = self._commander.act(who.name, action, same)
+                numbers = self._commander.act(who.name, action, same, moved=True)
                 self._obeyed(progress, numbers, _STATES[action])
             return {"moved": {str(number): list(span) for number, span in moved.items()}}
 

@@ -122,6 +122,9 @@ def test_commands_are_numbered_upwards_and_keep_where_to_read_from(engine):
     assert second["ingest"].read_from_number == first["ingest"].number
     assert commands.latest("x") == {"ingest": second["ingest"], "mapper": first["mapper"]}
     assert commands.latest("y") == {}
+    done = commands.add("x", "ops", {"ingest": Order(RESUME, 2, {})})
+    assert done["ingest"].read_from == {}
+    assert commands.add("x", "ops", {"ingest": Order(PAUSE, 2)})["ingest"].read_from == {}
 
 
 def test_an_origin_is_claimed_once(engine):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -180,6 +182,67 @@ def test_a_damaged_version_is_not_taken_over(versions, current, caplog):
     with caplog.at_level(logging.WARNING):
         assert cycle(current) == (None, sorted(f'{{"r":"a-{key}"}}' for key in range(8)))
     assert "slot-00002" in caplog.records[0].reason
+
+
+def keys_of(slots, count=50):
+    """Keys of these slots alone."""
+    of = Mapper(SLOTS, int_key=True).slots(JoinKeys.of_ints(np.arange(count)))
+    return JoinKeys.of_ints(np.flatnonzero(np.isin(of, slots)))
+
+
+def test_files_that_are_deleted_are_read_on_until_slots_move_and_then_waited_for(versions, current):
+    publish(versions, OF, rows_of(range(50), "a"))
+    current.keep(frozenset({1}))
+    cycle(current)
+    shutil.rmtree(versions.folder)
+    assert len(current.read(Keys(keys_of([1])), AMPLE).rows) > 0
+    assert not current.waiting_for()
+    current.keep(frozenset({1, 3}))
+    with pytest.raises(Unavailable, match=COMMAND):
+        current.read(Keys(keys_of([3])), AMPLE)
+    with pytest.raises(Unavailable, match=COMMAND):
+        current.renew()
+    assert COMMAND in current.waiting_for()
+    # It gets the number of the one that was lost.
+    assert publish(versions, OF, rows_of(range(50), "b")) == 1
+    assert not current.waiting_for()
+    assert all(b"b-" in row for row in current.read(Keys(keys_of([1, 3])), AMPLE).rows.rows)
+
+
+def test_a_version_written_anew_under_the_number_of_a_lost_one_is_taken_over(versions, current):
+    publish(versions, OF, rows_of(range(8), "a"))
+    cycle(current)
+    shutil.rmtree(versions.folder)
+    assert publish(versions, OF, rows_of(range(8), "b")) == 1
+    facts, rows = cycle(current)
+    assert facts is not None
+    assert rows == sorted(f'{{"r":"b-{key}"}}' for key in range(8))
+
+
+def test_while_a_slots_file_is_missing_or_cut_the_reason_is_told(versions, current):
+    publish(versions, OF, rows_of(range(8), "a"))
+    file = versions.path(1) / "slot-00002" / "rows"
+    whole = file.read_bytes()
+    for damage in (lambda: file.write_bytes(whole[:-1]), file.unlink):
+        damage()
+        assert "slot-00002" in current.waiting_for()
+        assert COMMAND in current.waiting_for()
+        with pytest.raises(Unavailable, match="slot-00002"):
+            current.renew()
+    publish(versions, OF, rows_of(range(8), "b"))
+    assert not current.waiting_for()
+    assert len(cycle(current)[1]) == 8
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_waited_for(versions, current):
+    publish(versions, OF, rows_of(range(50), "a"))
+    cycle(current)
+    for file in versions.path(1).glob("slot-*/rows"):
+        os.truncate(file, 0)
+    with pytest.raises(Unavailable, match=COMMAND):
+        current.read(Keys(keys_of(range(SLOTS))), AMPLE)
+    publish(versions, OF, rows_of(range(50), "b"))
+    assert len(cycle(current)[1]) == 50
 
 
 def test_a_current_that_is_no_link_is_named(tmp_path):

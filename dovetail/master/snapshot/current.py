@@ -17,13 +17,16 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dovetail.errors import MasterDataError, Unavailable
+from dovetail.errors import MasterDataError, TooManyRowsError, Unavailable
 from dovetail.join.exchange import Pages
 from dovetail.join.phase import Relation
+from dovetail.master.snapshot import manifest
 from dovetail.master.snapshot.slots import SlotsRelation
 from dovetail.master.snapshot.versions import Content, Hold
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dovetail.join.exchange import Read, Request
     from dovetail.master.snapshot.versions import Versions
     from dovetail.pipeline.spec import Pipeline
@@ -69,10 +72,12 @@ class CurrentSnapshot:
 
     def waiting_for(self) -> str:
         """Why nothing can be read; empty when it can. Any thread may ask."""
-        if self._hold is not None:
+        if self._hold is not None and self._slots == self._opened:
             return ""
         try:
-            with self._current():
+            with self._current() as hold:
+                for folder in self._folders(hold).values():
+                    manifest.load(folder)
                 return ""
         except (MasterDataError, OSError) as error:
             return self._with_cure(error)
@@ -103,7 +108,12 @@ class CurrentSnapshot:
             self._take_over()
             self._require()
         assert self._relation is not None
-        return self._relation.read(request, most)
+        try:
+            return self._relation.read(request, most)
+        except TooManyRowsError:
+            raise
+        except MasterDataError as error:  # lost or cut while it is read: another one is waited for
+            raise Unavailable(self._with_cure(error)) from error
 
     def close(self) -> None:
         if self._relation is not None:
@@ -113,7 +123,7 @@ class CurrentSnapshot:
         self._relation = self._hold = None
 
     def _require(self) -> int:
-        if self._hold is None:
+        if self._hold is None or self._slots != self._opened:
             raise Unavailable(self._trouble)
         return self._hold.version.version
 
@@ -123,7 +133,8 @@ class CurrentSnapshot:
         try:
             number = self._versions.current()
             known = (self.version,) if self._hold is None else (self.version, self._refused)
-            if number is None or number not in known:
+            lost = self._hold is not None and not self._hold.is_there
+            if number is None or number not in known or lost:
                 self._change(self._current())
             elif self._slots != self._opened and self._hold is not None:
                 self._relation = self._replaced(self._open(self._hold))
@@ -155,15 +166,18 @@ class CurrentSnapshot:
         if self._hold is not None:
             self._hold.close()
         self._hold, self._refused, self._trouble = hold, None, ""
+        self._told = None  # another one may have the number of one that was lost
         log.info(
             "snapshot taken over",
             extra={"version": hold.version.version, "rows": hold.version.rows},
         )
 
     def _open(self, hold: Hold) -> SlotsRelation:
+        return SlotsRelation(self._folders(hold), self._content.slots, self._content.key_type)
+
+    def _folders(self, hold: Hold) -> dict[int, Path]:
         slots = range(self._content.slots) if self._slots is None else self._slots
-        folders = {slot: hold.slot(slot) for slot in slots}
-        return SlotsRelation(folders, self._content.slots, self._content.key_type)
+        return {slot: hold.slot(slot) for slot in slots}
 
     def _replaced(self, relation: SlotsRelation) -> SlotsRelation:
         """Close the relation that was read till now."""

@@ -181,6 +181,16 @@ class Hold:
             self._file.close()
             raise MasterDataError(f"{folder} is no version of a snapshot any more")
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it is still what has its name: it may be deleted, or written anew since then."""
+        try:
+            return os.path.samestat(
+                os.fstat(self._file.fileno()), (self.folder / manifest.NAME).stat()
+            )
+        except OSError:
+            return False
+
     def slot(self, slot: int) -> Path:
         """The folder of a slot, checked to be the one that the version was sealed with."""
         folder = slot_folder(self.folder, slot)

@@ -36,7 +36,7 @@ class Order:
     action: str
     revision: int
     read_from: dict[str, int] | None = None
-    """A new place to read on from; None: what was said of it before stays."""
+    """A new place to read on from; None: what was said of it before stays; empty: it is done."""
 
 
 class Commands:

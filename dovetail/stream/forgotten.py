@@ -1,0 +1,58 @@
+"""Whether the broker has forgotten what a stage has read.
+
+A broker forgets a consumer group's offsets some time after its last member has left
+(`offsets.retention.minutes`), and with them the ledger. Who began anew then would answer everything
+once more. What tells it from a first start is that an internal topic was purged: control deletes
+what a stage has committed, and nothing else (services/control/purge.py).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from dovetail.errors import ConfigError
+from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.topics import admin_of, beginnings
+from dovetail.topology import INGEST, Keeps
+
+if TYPE_CHECKING:
+    from dovetail.settings import Settings
+    from dovetail.topology import Stage, Topic, Topology
+
+_SURELY_S = 10.0
+"""A commit shows on one partition after another: for so long offsets are looked for again."""
+_LOOK_EVERY_S = 0.5
+
+
+def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> None:
+    """Raise a ConfigError if the stage has committed offsets, and they are gone."""
+    group = topology.group(stage.service)
+    witness = _witness(stage)
+    with closing(CommittedOffsets(settings, group, stage.reads)) as offsets:
+        if offsets.read() or not any(beginnings(admin_of(settings), witness)):
+            return
+        deadline = time.monotonic() + _SURELY_S
+        while time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+            if offsets.read():
+                return
+    internal = [one.reads.name for one in topology.stages if one.reads.keeps is Keeps.UNREAD]
+    raise ConfigError(
+        f"the broker has forgotten what {group} has read, as {witness.name} shows: begun anew, it "
+        f"would answer once more what is answered. Stop all services; set the offsets of "
+        f"{topology.group(INGEST)} on {topology.source.name} to where it is to go on, unless that "
+        f"is the beginning; delete the topics {', '.join(internal)}; and start again "
+        f"(docs/operations.md, Forgotten offsets)"
+    )
+
+
+def _witness(stage: Stage) -> Topic:
+    """The topic that is purged only if the stage has committed.
+
+    It is what the stage reads; of ingest, who reads the users' topic, what it alone writes.
+    """
+    if stage.reads.keeps is Keeps.UNREAD:
+        return stage.reads
+    return next(topic for topic in stage.writes if topic.keeps is Keeps.UNREAD)
