@@ -39,8 +39,7 @@ BRAKED_S = 0.002
 """For each row that is read."""
 
 
-@pytest.fixture
-def goods(database):
+def fill(database):
     """Key k has k mod 4 master rows: none, one, two or three."""
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE goods (id int, name text)")
@@ -52,6 +51,11 @@ def goods(database):
         connection.execute("CREATE INDEX ON goods (id)")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE goods")
+
+
+@pytest.fixture
+def goods(database):
+    fill(database)
     if ENGINE is Engine.SPARK:
         with psycopg.connect(database) as connection:
             connection.execute(BRAKE)
@@ -119,41 +123,43 @@ class HeldUp:
 def test_an_overload_is_shed_and_accounted_for_and_ends_by_itself(run_pipeline, goods, database):
     spec = {**SPEC, "overload": {"shed": "auto", "when_behind": WHEN_BEHIND}}
     with run_pipeline(spec) as pipeline:
-        sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
-        mapper = pipeline.process_of("mapper")
-        sales.flow_until(
-            lambda seen: seen.hits > WAVE and pipeline.figures(mapper)["service_rate"],
-            "both phases answer",
-        )
-        assert pipeline.audit().shed == 0
+        sheds_and_ends(pipeline, database)
 
-        held_up.begin()
-        sales.flow_until(lambda seen: seen.shed > 5 * WAVE, "events are shed")
-        figures = pipeline.figures(mapper)
-        assert figures["shedding"] == 1
-        assert figures["behind_seconds"] > 1
-        assert sum(figures[f"slot_rate.{slot}"] for slot in range(SPEC["slots"])) > 0
 
-        # What is cached goes on, although the disk phase stands still.
-        hits = pipeline.audit().hits
-        sales.flow_until(lambda seen: seen.hits > hits + WAVE, "the cache goes on")
-        assert sheds(pipeline)
+def sheds_and_ends(pipeline, database):
+    sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
+    mapper = pipeline.process_of("mapper")
+    sales.flow_until(
+        lambda seen: seen.hits > WAVE and pipeline.figures(mapper)["service_rate"],
+        "both phases answer",
+    )
+    assert pipeline.audit().shed == 0
 
-        held_up.end()
-        sales.flow_until(lambda _: not sheds(pipeline), "shedding ends")
-        before = pipeline.audit().shed
-        sales.wave()
-        final = pipeline.drain()
-        assert final.problems == []
-        assert final.shed == before > 0
-        assert final.taken == sales.sent
-        assert final.taken == final.enriched + final.unmatched + final.shed
+    held_up.begin()
+    sales.flow_until(lambda seen: seen.shed > 5 * WAVE, "events are shed")
+    figures = pipeline.figures(mapper)
+    assert figures["shedding"] == 1
+    assert figures["behind_seconds"] > 1
+    assert sum(figures[f"slot_rate.{slot}"] for slot in range(SPEC["slots"])) > 0
 
-        verdict = pipeline.verdict()
-        assert verdict.differences == []
-        assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
-        assert verdict.outputs == verdict.expected == final.outputs > 0
-        reasons = Counter(
-            headers["reason"] for headers, _ in pipeline.messages(pipeline.topology.shed)
-        )
-        assert reasons == {"overload: topw": final.shed}
+    # What is cached goes on, although the disk phase stands still.
+    hits = pipeline.audit().hits
+    sales.flow_until(lambda seen: seen.hits > hits + WAVE, "the cache goes on")
+    assert sheds(pipeline)
+
+    held_up.end()
+    sales.flow_until(lambda _: not sheds(pipeline), "shedding ends")
+    before = pipeline.audit().shed
+    sales.wave()
+    final = pipeline.drain()
+    assert final.problems == []
+    assert final.shed == before > 0
+    assert final.taken == sales.sent
+    assert final.taken == final.enriched + final.unmatched + final.shed
+
+    verdict = pipeline.verdict()
+    assert verdict.differences == []
+    assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
+    assert verdict.outputs == verdict.expected == final.outputs > 0
+    reasons = Counter(headers["reason"] for headers, _ in pipeline.messages(pipeline.topology.shed))
+    assert reasons == {"overload: topw": final.shed}
