@@ -160,10 +160,24 @@ def test_a_chain_needs_no_more_than_is_derived(secured, database_name):
 def test_an_overload_needs_no_more_than_is_derived(secured, database_name):
     url = secured.stack.database.url_of(database_name)
     test_shedding.fill(url)
-    spec = {**test_shedding.SPEC, "overload": {"shed": "auto", "when_behind": "1s"}}
+    spec = {**test_shedding.SPEC, "overload": {"shed": "auto", "when_behind": "5s"}}
     overloaded = secured_pipeline(secured.stack, database_name, spec, "secure-overload")
     with overloaded as pipeline, pipeline:
-        test_shedding.sheds_and_ends(pipeline, url)
+        sales = test_shedding.Sales(pipeline)
+        held_up = test_shedding.HeldUp(pipeline, url)
+        sales.flow_until(
+            lambda seen: seen.hits and pipeline.figures("mapper")["service_rate"],
+            "both phases answer",
+        )
+        held_up.begin()
+        sales.flow_until(lambda seen: seen.shed > 0, "events are shed")
+        held_up.end()
+        final = pipeline.drain()
+        assert final.problems == []
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
+        assert verdict.outputs == verdict.expected == final.outputs > 0
 
 
 # --- dovetail permissions --apply

@@ -123,43 +123,41 @@ class HeldUp:
 def test_an_overload_is_shed_and_accounted_for_and_ends_by_itself(run_pipeline, goods, database):
     spec = {**SPEC, "overload": {"shed": "auto", "when_behind": WHEN_BEHIND}}
     with run_pipeline(spec) as pipeline:
-        sheds_and_ends(pipeline, database)
+        sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
+        mapper = pipeline.process_of("mapper")
+        sales.flow_until(
+            lambda seen: seen.hits > WAVE and pipeline.figures(mapper)["service_rate"],
+            "both phases answer",
+        )
+        assert pipeline.audit().shed == 0
 
+        held_up.begin()
+        sales.flow_until(lambda seen: seen.shed > 5 * WAVE, "events are shed")
+        figures = pipeline.figures(mapper)
+        assert figures["shedding"] == 1
+        assert figures["behind_seconds"] > 1
+        assert sum(figures[f"slot_rate.{slot}"] for slot in range(SPEC["slots"])) > 0
 
-def sheds_and_ends(pipeline, database):
-    sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
-    mapper = pipeline.process_of("mapper")
-    sales.flow_until(
-        lambda seen: seen.hits > WAVE and pipeline.figures(mapper)["service_rate"],
-        "both phases answer",
-    )
-    assert pipeline.audit().shed == 0
+        # What is cached goes on, although the disk phase stands still.
+        hits = pipeline.audit().hits
+        sales.flow_until(lambda seen: seen.hits > hits + WAVE, "the cache goes on")
+        assert sheds(pipeline)
 
-    held_up.begin()
-    sales.flow_until(lambda seen: seen.shed > 5 * WAVE, "events are shed")
-    figures = pipeline.figures(mapper)
-    assert figures["shedding"] == 1
-    assert figures["behind_seconds"] > 1
-    assert sum(figures[f"slot_rate.{slot}"] for slot in range(SPEC["slots"])) > 0
+        held_up.end()
+        sales.flow_until(lambda _: not sheds(pipeline), "shedding ends")
+        before = pipeline.audit().shed
+        sales.wave()
+        final = pipeline.drain()
+        assert final.problems == []
+        assert final.shed == before > 0
+        assert final.taken == sales.sent
+        assert final.taken == final.enriched + final.unmatched + final.shed
 
-    # What is cached goes on, although the disk phase stands still.
-    hits = pipeline.audit().hits
-    sales.flow_until(lambda seen: seen.hits > hits + WAVE, "the cache goes on")
-    assert sheds(pipeline)
-
-    held_up.end()
-    sales.flow_until(lambda _: not sheds(pipeline), "shedding ends")
-    before = pipeline.audit().shed
-    sales.wave()
-    final = pipeline.drain()
-    assert final.problems == []
-    assert final.shed == before > 0
-    assert final.taken == sales.sent
-    assert final.taken == final.enriched + final.unmatched + final.shed
-
-    verdict = pipeline.verdict()
-    assert verdict.differences == []
-    assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
-    assert verdict.outputs == verdict.expected == final.outputs > 0
-    reasons = Counter(headers["reason"] for headers, _ in pipeline.messages(pipeline.topology.shed))
-    assert reasons == {"overload: topw": final.shed}
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
+        assert verdict.outputs == verdict.expected == final.outputs > 0
+        reasons = Counter(
+            headers["reason"] for headers, _ in pipeline.messages(pipeline.topology.shed)
+        )
+        assert reasons == {"overload: topw": final.shed}
