@@ -121,7 +121,7 @@ def test_all_that_is_missing_on_topics_and_groups_is_named_at_once(ran, admin, s
 
 @pytest.mark.parametrize("service", [*SERVICES, *JOBS])
 @pytest.mark.timeout(600)
-def test_each_permission_on_topics_and_groups_is_missed_by_its_name_alone(ran, admin, service):
+def test_each_permission_on_topics_and_groups_is_missed_by_its_name(ran, admin, service):
     user = ran.admission.users[service]
     settings = Settings.from_environment(
         {"KAFKA_BOOTSTRAP": ran.settings.bootstrap, **ran.admission(service)}
@@ -136,7 +136,9 @@ def test_each_permission_on_topics_and_groups_is_missed_by_its_name_alone(ran, a
                 acls.require(settings, needed)
         finally:
             acls.give(admin, user, [permission])
-        assert str(refused.value).startswith(f"user {user} lacks the Kafka ACL {permission}. ")
+        # Where it was what let a topic be seen at all, others on it are named as well.
+        assert f"user {user} lacks the Kafka ACL" in str(refused.value)
+        assert str(permission) in str(refused.value)
 
 
 def test_a_permission_that_is_taken_while_a_service_runs_ends_it(ran, admin):
@@ -156,9 +158,10 @@ def test_a_permission_that_is_taken_while_a_service_runs_ends_it(ran, admin):
             assert time.monotonic() < deadline, mapper.process.log.read_text()
             time.sleep(0.1)
         assert mapper.process.exit_code() == 2
-        assert f"mapper: user {user} lacks the Kafka ACL {permission}" in (
-            mapper.process.log.read_text()
-        )
+        # By whichever of its threads comes first: one writes there, one looks how far others are.
+        told = mapper.process.log.read_text().rstrip().splitlines()[-1]
+        assert told.startswith(f"mapper: user {user} lacks the Kafka ACL")
+        assert f"on topic {permission.name}" in told
     finally:
         acls.give(admin, user, [permission])
         for one in (mapper, ingest):
