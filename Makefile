@@ -54,7 +54,7 @@ test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test
 
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
-	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(TESTS)
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(SECURE_TESTS:%=--ignore=%) $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
@@ -68,7 +68,7 @@ test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, c
 	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
 
 # Over a stack of its own, with a PostgreSQL that was built with TLS.
-SECURE_TESTS := tests/e2e/test_secure.py tests/e2e/test_permissions.py
+SECURE_TESTS := $(wildcard tests/e2e/test_secure*.py) tests/e2e/test_permissions.py
 
 .PHONY: test-secure
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away

@@ -6,10 +6,12 @@
                      on the transactional ids behind it, one a node
     writes a topic   WRITE on it
 
+    is a job         the same for whatever it reads and writes; Spark's own reader is in no group
+
 READ, WRITE and DELETE let a thing be described as well, as Kafka has it. WRITE on any topic lets a
 producer be idempotent: nothing on the cluster is needed. Only control creates topics.
 
-A service's user is named like its group: `dovetail.<pipeline>.<service>`.
+The user of a service or a job is named like a group: `dovetail.<pipeline>.<service>`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dovetail.errors import NotAllowedError
+from dovetail.pipeline.shape import Engine
 from dovetail.topology import (
+    BACKFILL,
     CACHE_PHASE,
     CONTROL,
     CONTROL_TOPIC,
@@ -33,12 +37,16 @@ from dovetail.topology import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dovetail.topology import Stage
 
 GENERATOR = "generator"
 """Who sends events: the demo's, or the user's own."""
+FREQUENCY = "frequency"
+"""The job on Spark that plans caches (services/spark/frequency.py); snapshot needs no Kafka."""
+PLAN = "plan"
+"""Behind which the plan's transactional id is named."""
 APPLY = "dovetail permissions <pipeline's file> --apply"
 
 
@@ -93,9 +101,12 @@ def not_allowed(user: str, missing: Iterable[Permission]) -> NotAllowedError:
 
 
 def users(topology: Topology) -> dict[str, str]:
-    """The user of each service, in the order in which the data flows."""
-    names = [GENERATOR, *(stage.service for stage in topology.stages), CONTROL]
-    return {service: topology.group(service) for service in names}
+    """The user of each service, in the order in which the data flows, and of each job on Spark."""
+    by_spark = topology.pipeline.engine is Engine.SPARK
+    stages = [ENRICH] if by_spark else [stage.service for stage in topology.stages]
+    # A chain's events are not completed.
+    jobs = [FREQUENCY, BACKFILL] if topology.pipeline.links == 1 else [FREQUENCY]
+    return {service: topology.group(service) for service in (GENERATOR, *stages, CONTROL, *jobs)}
 
 
 def permissions_of(topology: Topology, service: str) -> tuple[Permission, ...]:
@@ -116,9 +127,9 @@ def _includes(wider: Permission, one: Permission) -> bool:
 
 def _needed(topology: Topology, service: str) -> Iterator[Permission]:
     if service == GENERATOR:
-        yield _writes(topology.source.name)
-    elif service == CONTROL:
-        yield from _of_control(topology)
+        yield writes(topology.source.name)
+    elif service in _OTHERS:
+        yield from _OTHERS[service](topology)
     else:
         stage = topology.stage(service)
         yield from _of_stage(topology, stage)
@@ -132,18 +143,15 @@ def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
     yield Permission(Resource.GROUP, group, Operation.READ)
     yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
     for topic in stage.writes:
-        yield _writes(topic.name)
+        yield writes(topic.name)
     yield from reads(CONTROL_TOPIC)
-    yield _writes(STATS_TOPIC)
+    yield writes(STATS_TOPIC)
 
 
 def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
     """What a stage does beside its step."""
     if kind == INGEST:
-        # Events by HTTP, and their idempotency keys.
-        yield _writes(link.source.name)
-        yield _writes(link.requests.name)
-        yield from reads(link.requests.name)
+        yield from _of_requests(link)
         # Whether Spark has run the pipeline (engines.py).
         yield from looks_at(link.group(ENRICH), link.mapped.name)
     elif kind == MAPPER and link.pipeline.overload:
@@ -156,17 +164,25 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
         yield from reads(link.progress.name)
 
 
+def _of_requests(topology: Topology) -> Iterator[Permission]:
+    """Events by HTTP, and their idempotency keys."""
+    yield writes(topology.source.name)
+    yield writes(topology.requests.name)
+    yield from reads(topology.requests.name)
+
+
 def _of_control(topology: Topology) -> Iterator[Permission]:
     for topic in topology.topics():
         yield Permission(Resource.TOPIC, topic.name, Operation.CREATE)
         yield Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE)
-    yield _writes(CONTROL_TOPIC)
+    yield writes(CONTROL_TOPIC)
     yield from reads(STATS_TOPIC)
     # The sum of all ledgers (audit.py), and what waits in front of ingest.
-    for stage in topology.stages:
-        yield from looks_at(topology.group(stage.service), stage.reads.name)
+    yield from _of_audit(topology)
+    if topology.pipeline.engine is Engine.SPARK:
+        for link in topology.links:
+            yield from looks_at(topology.group(ENRICH), link.mapped.name)
     yield from reads(topology.source.name)
-    yield from reads(topology.backfill.name)
     # What a stage has read is purged.
     for stage in topology.stages:
         if stage.reads.keeps is Keeps.UNREAD:
@@ -174,8 +190,65 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     # Dead letters and parked events are shown, and sent again.
     yield from reads(topology.dead_letter.name)
     yield from reads(topology.parked.name)
-    yield _writes(topology.source.name)
-    yield Permission(Resource.TRANSACTIONAL_ID, topology.group("replay"), Operation.WRITE)
+    yield writes(topology.source.name)
+    yield transacts(topology.group("replay"))
+
+
+def _of_audit(topology: Topology) -> Iterator[Permission]:
+    """What the services have behind them, and backfill."""
+    for stage in topology.stages:
+        yield from looks_at(topology.group(stage.service), stage.reads.name)
+    yield from reads(topology.backfill.name)
+
+
+def _of_enrich(topology: Topology) -> Iterator[Permission]:
+    """The whole pipeline on Spark: its slots' states are offsets on each link's `mapped`."""
+    group = topology.group(ENRICH)
+    yield Permission(Resource.TOPIC, topology.source.name, Operation.READ)
+    yield Permission(Resource.GROUP, group, Operation.READ)
+    yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
+    # Where the number of the run stands.
+    yield Permission(Resource.TOPIC, topology.clean.name, Operation.READ)
+    for link in topology.links:
+        yield Permission(Resource.TOPIC, link.mapped.name, Operation.READ)
+        yield from reads(link.migrations.name)
+    answers = (topology.enriched, topology.unmatched, topology.parked)
+    for topic in (*answers, topology.dead_letter, topology.shed):
+        yield writes(topic.name)
+    yield writes(STATS_TOPIC)
+    # What the services have left, where they ran the pipeline before (engines.py).
+    yield from _of_audit(topology)
+    yield from _of_requests(topology)
+    yield transacts(f"{topology.group(INGEST)}.requests")
+
+
+def _of_frequency(topology: Topology) -> Iterator[Permission]:
+    yield Permission(Resource.TOPIC, topology.source.name, Operation.READ)
+    yield from reads(topology.migrations.name)
+    yield writes(topology.migrations.name)
+    yield transacts(topology.group(PLAN))
+
+
+def _of_backfill(topology: Topology) -> Iterator[Permission]:
+    still = topology.still_unmatched
+    for topic in (topology.shed, topology.unmatched, topology.parked, still):
+        yield Permission(Resource.TOPIC, topic.name, Operation.READ)
+    for topic in (topology.enriched, topology.unmatched, still, topology.backfill):
+        yield writes(topic.name)
+    # What was looked at again is written anew, and purged.
+    yield Permission(Resource.TOPIC, still.name, Operation.DELETE)
+    yield from reads(topology.backfill.name)
+    group = topology.group(BACKFILL)
+    yield transacts(group)
+    yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
+
+
+_OTHERS: dict[str, Callable[[Topology], Iterator[Permission]]] = {
+    CONTROL: _of_control,
+    ENRICH: _of_enrich,
+    FREQUENCY: _of_frequency,
+    BACKFILL: _of_backfill,
+}
 
 
 def reads(topic: str) -> tuple[Permission, Permission]:
@@ -194,5 +267,10 @@ def looks_at(group: str, topic: str) -> tuple[Permission, Permission]:
     )
 
 
-def _writes(topic: str) -> Permission:
+def writes(topic: str) -> Permission:
     return Permission(Resource.TOPIC, topic, Operation.WRITE)
+
+
+def transacts(name: str) -> Permission:
+    """Being the one who has a transactional id."""
+    return Permission(Resource.TRANSACTIONAL_ID, name, Operation.WRITE)

@@ -28,6 +28,7 @@ SCHEMA = "dovetail"
 TOKENS = "tokens"
 
 _DENIED = re.compile(r"permission denied for (table|view|schema|sequence|relation|database) (\S+)")
+_VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def script(pipeline: Pipeline) -> str:
@@ -59,21 +60,31 @@ def gate_grants() -> tuple[str, ...]:
     )
 
 
-def lacks(user: str, told: str, needed: str = "") -> NotAllowedError:
+def lacks(user: str, told: str, needed: str = "", statement: str = "") -> NotAllowedError:
     """Say what PostgreSQL has denied, and the grant that is missing.
 
-    `needed` is the grant where the caller knows it: `SELECT ON goods`.
+    `needed` is the grant where the caller knows it: `SELECT ON goods`. Else it is something of the
+    control service's, for this statement.
     """
     found = _DENIED.search(told)
     if not needed and found:
-        kind, name = found[1], found[2].rstrip(";,")
-        right = {"schema": "USAGE", "database": "CREATE", "sequence": "USAGE"}.get(kind, "SELECT")
-        needed = f"{right} ON {kind.upper()} {name}"
+        needed = _grant_for(found[1], found[2].rstrip(";,"), statement)
     return NotAllowedError(
         f"role {user} lacks a permission in PostgreSQL: {told}. Grant it with: GRANT {needed} TO "
         f"{_quoted(user)}. All that the services need is granted by what `dovetail permissions "
         "<pipeline's file> --sql` prints"
     )
+
+
+def _grant_for(kind: str, name: str, statement: str) -> str:
+    verb = statement.split(maxsplit=1)[0].upper() if statement.strip() else ""
+    if kind == "schema":
+        return f"{'CREATE' if verb == 'CREATE' else 'USAGE'} ON SCHEMA {name}"
+    if kind == "database":
+        return f"CREATE ON DATABASE {name}"
+    if kind == "sequence":
+        return f"USAGE ON SEQUENCE {SCHEMA}.{name}"
+    return f"{verb if verb in _VERBS else 'SELECT'} ON TABLE {SCHEMA}.{name}"
 
 
 def _quoted(name: str) -> str:

@@ -30,6 +30,10 @@ _CLIENT_PREFIXES = (
     *("SECURITY_", "SASL_", "SSL_", "ENABLE_SSL_", "ENABLE_SASL_", "HTTPS_"),
     *("CLIENT_", "SOCKET_", "BROKER_"),
 )
+_USER = (
+    "sasl.username",
+    *(f"sasl.oauthbearer.{name}" for name in ("client.id", "client.credentials.client.id")),
+)
 _FILE = "_FILE"
 _DATABASE = "postgresql://user:password@host:port/database"
 
@@ -78,8 +82,9 @@ class Settings:
 
     @property
     def user(self) -> str:
-        """Who it is to Kafka; empty where nobody asks."""
-        return self.kafka.get("sasl.username", "")
+        """Who it is to Kafka; empty where nobody asks, or a certificate tells."""
+        named = (self.kafka.get(option, "") for option in _USER)
+        return next(filter(None, named), "")
 
     @property
     def is_known(self) -> bool:

@@ -12,29 +12,44 @@ import psycopg
 from psycopg import sql
 
 from dovetail import roles
-from dovetail.permissions import permissions_of, users
+from dovetail.permissions import FREQUENCY, permissions_of, users
 from dovetail.settings import Settings
 from dovetail.stream import acls
 from dovetail.stream.topics import admin_of
-from dovetail.topology import CONTROL
+from dovetail.topology import BACKFILL, CONTROL, ENRICH
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from deploy.local.stack import Stack
     from dovetail.topology import Topology
 
 
+_CONTROLS = (CONTROL, ENRICH, FREQUENCY, BACKFILL)
+"""Who writes the control service's tables: jobs on Spark write down their runs."""
+
+
 class Admission:
     """Call it with a service's name for what the service has in its environment."""
 
-    def __init__(self, stack: Stack, topology: Topology, database: str = "") -> None:
-        """`database` is the name of one on the stack's server, its own unless given."""
+    def __init__(
+        self,
+        stack: Stack,
+        topology: Topology,
+        database: str = "",
+        as_user: Callable[[str], dict[str, str]] | None = None,
+    ) -> None:
+        """`database` is the name of one on the stack's server, its own unless given.
+
+        `as_user` gives what proves to the broker who a process is; a password unless given.
+        """
         assert stack.security is not None
         self._stack = stack
         self._security = stack.security
         self._topology = topology
         self._database = database
+        self._as_user = as_user or stack.security.kafka_environment
         self.users = users(topology)
 
     def settings(self, pipeline: Path) -> Settings:
@@ -64,9 +79,9 @@ class Admission:
 
     def __call__(self, service: str) -> dict[str, str]:
         return {
-            **self._security.kafka_environment(self.users[service]),
+            **self._as_user(self.users[service]),
             **self._role("DATABASE", roles.READER),
-            **self._role("CONTROL_DATABASE", roles.CONTROL if service == CONTROL else roles.GATE),
+            **self._role("CONTROL_DATABASE", roles.CONTROL if service in _CONTROLS else roles.GATE),
             **self._token(service),
         }
 

@@ -24,8 +24,9 @@ CURE = (
 
 _WITHOUT_TLS = b"SSL is not supported by this build"
 TLS_CURE = (
-    f"install PostgreSQL {OLDEST} or newer with TLS (Debian's package `postgresql` has it), or set "
-    "POSTGRES_BIN to its folder"
+    f"install PostgreSQL {OLDEST} or newer as your system has it (apt-get install postgresql; dnf "
+    "install postgresql-server; brew install postgresql), or set POSTGRES_BIN to the folder of one "
+    "that was built with TLS. Nothing else of it is used, and its own server need not run"
 )
 
 
@@ -55,7 +56,12 @@ def find_binaries(
         if binaries and binaries.version >= OLDEST and (not tls or binaries.speaks_tls)
     ]
     if tls and not usable:
-        raise StackError(f"no PostgreSQL here can speak TLS: {TLS_CURE}")
+        seen = ", ".join(f"PostgreSQL {one.version} in {one.folder}" for one in found if one)
+        raise StackError(
+            "a secured stack needs a PostgreSQL that can speak TLS, and there is none: "
+            f"{f'{seen} cannot, or is too old' if seen else 'no PostgreSQL is here'}. "
+            f"What to do: {TLS_CURE}"
+        )
     if not usable:
         where = f"in POSTGRES_BIN ({asked})" if asked else "in the wheel or on this machine"
         raise StackError(f"no usable PostgreSQL {where}: {CURE}")

@@ -27,7 +27,7 @@ from deploy.local.admission import Admission
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
 from deploy.local.live import fetch
-from deploy.local.planning import EVERY, OFF, planning
+from deploy.local.planning import EVERY, planning
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
 from deploy.local.prometheus import observing
@@ -37,11 +37,10 @@ from deploy.local.stack import Stack
 from dovetail.audit import Audit, Auditor
 from dovetail.cli.live import line, render
 from dovetail.demo.catalogue import load_catalogue
-from dovetail.errors import ConfigError, DovetailError, StackError
-from dovetail.permissions import GENERATOR
+from dovetail.errors import DovetailError, StackError
+from dovetail.permissions import FREQUENCY, GENERATOR
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.load import load_pipeline
-from dovetail.pipeline.spec import Engine
 from dovetail.settings import Settings, kafka_options
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
@@ -107,8 +106,6 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     if arguments.engine:
         os.environ["DOVETAIL_ENGINE"] = arguments.engine  # for the services as well
     pipeline = load_pipeline(arguments.pipeline)
-    if arguments.secure and pipeline.engine is not Engine.SERVICES:
-        raise ConfigError("SECURE=1 runs the services: write engine: services, or leave it out")
     topology = Topology(pipeline)
     home = _home(arguments)
     security = Security.of_home(home) if arguments.secure else None
@@ -151,14 +148,14 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
                 home,
                 arguments,
                 topology,
-                {**stack.environment(), **(admission(GENERATOR) if admission else {})},
+                {**stack.environment(), **_own(admission, GENERATOR)},
             )
             plans = planning(
                 home,
                 pipeline,
                 arguments.pipeline,
-                OFF if security else arguments.plan_every,
-                stack.environment(),
+                arguments.plan_every,
+                {**stack.environment(), **_own(admission, FREQUENCY)},
                 report,
             )
             try:
@@ -190,6 +187,10 @@ def _admission(
     admission.grant(file)
     report("secured: TLS, a user with ACLs of its own for each service, SQL roles, API by token")
     return admission
+
+
+def _own(admission: Admission | None, service: str) -> dict[str, str]:
+    return admission(service) if admission else {}
 
 
 def _home(arguments: argparse.Namespace) -> Home:

@@ -27,19 +27,16 @@ if TYPE_CHECKING:
 SUPER_USER = "stack"
 MECHANISM = "SCRAM-SHA-512"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 @dataclass(frozen=True)
 class Security:
     folder: Path
     certificates: Certificates
-    oauth: bool = False
-    """Whether the broker also takes OAUTHBEARER, with unsigned tokens: to test clients."""
 
     @classmethod
-    def of_home(cls, home: Home, *, oauth: bool = False) -> Security:
-        return cls(home.secrets, ensure_certificates(home.secrets), oauth)
+    def of_home(cls, home: Home) -> Security:
+        return cls(home.secrets, ensure_certificates(home.secrets))
 
     def password_file(self, user: str) -> Path:
         """The file with a user's password, which is made on first use."""
@@ -57,13 +54,12 @@ class Security:
 
     def broker_settings(self, bootstrap: str, controller: str) -> dict[str, object]:
         """The broker's own settings; they hold the super user's password."""
-        mechanisms = [MECHANISM, "OAUTHBEARER"] if self.oauth else [MECHANISM]
         login = f'username="{SUPER_USER}" password="{self.password(SUPER_USER)}"'
-        settings: dict[str, object] = {
+        return {
             "listeners": f"CLIENTS://{bootstrap},CONTROLLER://{controller}",
             "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": "CLIENTS",
-            "sasl.enabled.mechanisms": ",".join(mechanisms),
+            "sasl.enabled.mechanisms": MECHANISM,
             "sasl.mechanism.inter.broker.protocol": MECHANISM,
             "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required {login};",
             "listener.name.controller.ssl.client.auth": "required",
@@ -75,9 +71,6 @@ class Security:
             "allow.everyone.if.no.acl.found": "false",
             "super.users": f"User:{SUPER_USER};User:CN={COMMON_NAME}",
         }
-        if self.oauth:
-            settings["listener.name.clients.oauthbearer.sasl.jaas.config"] = f"{_OAUTH} required;"
-        return settings
 
     def format_words(self) -> list[str]:
         """Words for Kafka's format tool that make the super user: read from a file, not seen."""

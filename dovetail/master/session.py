@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from dovetail.certificates import told
 from dovetail.errors import ConfigError, MasterDataError, Unavailable
 from dovetail.roles import lacks
 
@@ -49,15 +50,15 @@ class Session:
             yield self._connected()
         except psycopg.OperationalError as error:
             self.close()
-            raise Unavailable(f"PostgreSQL cannot be read: {_told(error)}") from error
+            raise Unavailable(f"PostgreSQL cannot be read: {told(error)}") from error
         except psycopg.errors.InsufficientPrivilege as error:
             user = self._connection.info.user if self._connection else ""
             self.close()
-            raise lacks(user, _told(error), f"SELECT ON {self._table}") from error
+            raise lacks(user, told(error), f"SELECT ON {self._table}") from error
         except psycopg.Error as error:
             self.close()
             raise MasterDataError(
-                f"master table {self._table} cannot be read: {_told(error)}; {self._cure}"
+                f"master table {self._table} cannot be read: {told(error)}; {self._cure}"
             ) from error
 
     def value(self, query: sql.Composed) -> bytes | None:
@@ -86,7 +87,3 @@ class Session:
             for setting in self._settings:
                 self._connection.execute(setting)
         return self._connection
-
-
-def _told(error: psycopg.Error) -> str:
-    return " ".join(str(error).split())

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from dovetail.certificates import told
 from dovetail.errors import ConfigError, DovetailError, MasterDataError, Unavailable
 from dovetail.pipeline.column_types import why_not_key, why_not_output
 from dovetail.pipeline.hints import did_you_mean
@@ -99,13 +100,13 @@ def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
             connection.execute(f"SET statement_timeout = '{_QUERY_SECONDS}s'")
             findings = list(_MasterCheck(pipeline, connection).findings())
         except psycopg.OperationalError as error:
-            raise Unavailable(f"PostgreSQL went away or took too long: {_told(error)}") from error
+            raise Unavailable(f"PostgreSQL went away or took too long: {told(error)}") from error
         except psycopg.errors.InsufficientPrivilege as error:
             wanted = f"SELECT ON {pipeline.master.table}"
-            raise lacks(connection.info.user, _told(error), wanted) from error
+            raise lacks(connection.info.user, told(error), wanted) from error
         except psycopg.Error as error:
             raise MasterDataError(
-                f"'{pipeline.master.table}' cannot be looked at: {_told(error)};"
+                f"'{pipeline.master.table}' cannot be looked at: {told(error)};"
                 " check what the database's user may do, and a view's own query"
             ) from error
     return sorted(findings, key=_rank)
@@ -121,7 +122,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
             client_encoding="utf8",
         )
     except psycopg.OperationalError as error:
-        reason = _without_password(_told(error), place.get("password"))
+        reason = _without_password(told(error), place.get("password"))
         raise Unavailable(
             f"PostgreSQL cannot be reached at {_address(place)}: {reason};"
             " check that it runs there and that host, port, user and password are right"
@@ -145,10 +146,6 @@ def _place(url: str) -> Mapping[str, Any]:
 def _address(place: Mapping[str, Any]) -> str:
     host, port = place.get("host", "localhost"), place.get("port", 5432)
     return f"{host}:{port}, database '{place.get('dbname', place.get('user', ''))}'"
-
-
-def _told(error: psycopg.Error) -> str:
-    return " ".join(str(error).split())
 
 
 def _without_password(text: str, password: object) -> str:

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, NotAllowedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +30,8 @@ class News(Protocol[_Given_co]):
 class Latest(Generic[_Result]):
     """Runs the task at once and then so often; keeps the latest result until it is taken.
 
-    Where the task cannot reach what it needs, it is tried again after `retry_s`. Any other failure
-    is a bug, and raised by `take`, in the thread of whoever relies on it.
+    Where the task cannot reach what it needs, it is tried again after `retry_s`. What no waiting
+    mends, a missing permission or a bug, is raised by `take`, to whoever relies on it.
     """
 
     def __init__(
@@ -70,6 +70,9 @@ class Latest(Generic[_Result]):
             try:
                 self._result = self._task()
                 pause = self._every_s
+            except NotAllowedError as denied:
+                self._failure = denied
+                break
             except DovetailError as error:
                 log.warning("%s: trying again", self._name, extra={"reason": str(error)})
                 pause = self._retry_s

@@ -30,7 +30,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dovetail.contracts.control_pb2 import Command, Heartbeat
 from dovetail.errors import ConfigError, DovetailError, MasterDataError, NotAllowedError
-from dovetail.permissions import Resource, permissions_of
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import logs
 from dovetail.service.allocator import keep_freed_memory
@@ -39,10 +38,9 @@ from dovetail.service.metrics import Metrics
 from dovetail.service.orders import Orders
 from dovetail.service.revision import Revision
 from dovetail.settings import Settings
-from dovetail.stream.acls import require
+from dovetail.stream.acls import settle_topics
 from dovetail.stream.forgotten import require_remembered
 from dovetail.stream.loop import Loop, Move
-from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 
 if TYPE_CHECKING:
@@ -108,7 +106,7 @@ def run_stage(
         by_file = load_pipeline(settings.pipeline)
         service = _seen_from(by_file, settings.link).service(kind)
         logs.configure(service=service, node=settings.node)
-        _settle_topics(settings, Topology(by_file), service)
+        settle_topics(settings, Topology(by_file), service)
         orders = Orders(settings, by_file.name, service)
         revision = Revision.ordered(settings.pipeline, by_file, orders.read())
         topology = _seen_from(revision.pipeline, settings.link)
@@ -139,19 +137,6 @@ def run_stage(
         # In the same process: to its supervisor nothing has happened.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
     return code
-
-
-def _settle_topics(settings: Settings, topology: Topology, service: str) -> None:
-    """See to the topics: who is somebody to the broker sees its own alone, and needs no others."""
-    if not settings.is_known:
-        ensure_topics(settings, topology.topics())
-        return
-    needed = permissions_of(topology, service)
-    # First, as a topic that is hidden looks like one that is missing; and of new ones afterwards.
-    require(settings, needed)
-    names = {one.name for one in needed if one.resource is Resource.TOPIC}
-    ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
-    require(settings, needed)
 
 
 def _seen_from(pipeline: Pipeline, link: int) -> Topology:

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from dovetail.errors import NotAllowedError, Unavailable
-from dovetail.permissions import Operation, Permission, Resource, not_allowed
-from dovetail.stream.topics import connected
+from dovetail.permissions import Operation, Permission, Resource, not_allowed, permissions_of
+from dovetail.stream.topics import connected, ensure_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dovetail.errors import DovetailError
     from dovetail.settings import Settings
     from dovetail.stream.rdkafka import KafkaFailure
+    from dovetail.topology import Topology
 
 Place = tuple[Resource, str]
 
@@ -113,6 +114,19 @@ def set_password(admin: AdminClient, user: str, password: str) -> None:
     change = UserScramCredentialUpsertion(user, credential, password.encode())
     for future in admin.alter_user_scram_credentials([change]).values():
         _done(future, f"the password of {user} cannot be set")
+
+
+def settle_topics(settings: Settings, topology: Topology, service: str) -> None:
+    """See to the topics: who is somebody to the broker sees its own alone, and needs no others."""
+    if not settings.is_known:
+        ensure_topics(settings, topology.topics())
+        return
+    needed = permissions_of(topology, service)
+    # First, as a topic that is hidden looks like one that is missing; and of new ones afterwards.
+    require(settings, needed)
+    names = {one.name for one in needed if one.resource is Resource.TOPIC}
+    ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
+    require(settings, needed)
 
 
 def require(settings: Settings, permissions: Iterable[Permission]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
+from dovetail.certificates import UNVERIFIED, of_brokers
 from dovetail.errors import NotAllowedError, Unavailable
 from dovetail.permissions import Resource, not_allowed
 
@@ -28,6 +29,13 @@ _NOBODY = frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
+)
+_FOR_SCRAM = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD_FILE"
+_FOR_OAUTH = ", ".join(
+    (
+        *(f"KAFKA_SASL_OAUTHBEARER_{name}" for name in ("TOKEN_ENDPOINT_URL", "CLIENT_ID")),
+        *("KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE", "KAFKA_HTTPS_CA_LOCATION"),
+    )
 )
 
 
@@ -72,9 +80,12 @@ class Strangers:
     def check(self) -> None:
         """Raise what no waiting mends: a wrong password, or a certificate that does not hold."""
         if self._lasting:
+            seen = of_brokers(self._settings) if UNVERIFIED in self._lasting else ""
+            by_token = self._settings.kafka.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
             raise NotAllowedError(
                 f"the Kafka broker at {self._settings.bootstrap} and user "
                 f"{self._settings.user or '(none)'} do not trust each other: {self._lasting}. "
-                "Check KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD_FILE, KAFKA_SASL_MECHANISM and "
-                "KAFKA_SSL_CA_LOCATION, and the host names in the broker's certificate"
+                f"{seen + '. ' if seen else ''}Check {_FOR_OAUTH if by_token else _FOR_SCRAM}, "
+                "KAFKA_SASL_MECHANISM and KAFKA_SSL_CA_LOCATION, and the dates and host names in "
+                "the broker's certificate"
             )

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.routing import Match
 
-from dovetail.errors import Unavailable
+from dovetail.errors import NotAllowedError, Unavailable
 from services.access.limits import Limits
 from services.access.roles import Role, Who, needed_by
 from services.access.settings import RATE, is_loopback
@@ -125,10 +125,12 @@ class Gate:
             who = self._known.known(token.strip()) or await run_in_threadpool(
                 self._known.find, token.strip()
             )
-        except Unavailable as error:
+        except (Unavailable, NotAllowedError) as error:
             log.warning("tokens cannot be looked up", extra={"reason": str(error)})
+            denied = isinstance(error, NotAllowedError)
+            why = "a permission is missing there, which the log names" if denied else "it is away"
             raise again_later(
-                Kind.UNAVAILABLE, "tokens cannot be looked up now, as the database is away", 2
+                Kind.UNAVAILABLE, f"tokens cannot be looked up in the database now: {why}", 2
             ) from None
         if who is None:
             raise _unauthenticated("the token is not known, has expired, or was revoked")

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, NotAllowedError
+from dovetail.permissions import permissions_of
 from dovetail.pipeline.load import load_pipeline
+from dovetail.stream.acls import require
+from dovetail.topology import Topology
 from services.spark.jobs import JOBS
 from services.spark.runs import Run, control_engine
 from services.spark.settings import SparkSettings
@@ -31,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _jars() if args.job == _JARS else _run(args)
     except DovetailError as error:
         print(f"dovetail spark: {error}", file=sys.stderr)
-        return 1
+        # As of the services: no other try helps.
+        return 2 if isinstance(error, NotAllowedError) else 1
     except (PySparkException, Py4JJavaError) as error:
         print(f"dovetail spark: Spark failed: {_cause(error)}", file=sys.stderr)
         return 1
@@ -81,6 +85,9 @@ def _run(args: argparse.Namespace) -> int:
     settings = SparkSettings.from_environment(environment)
     pipeline = load_pipeline(args.pipeline or settings.pipeline)
     with Run(control_engine(settings.control_database), pipeline.name, args.job) as run:
+        if job.needs_kafka and settings.is_known:
+            # Before Spark takes its time to start.
+            require(settings, permissions_of(Topology(pipeline), args.job))
         print(f"{args.job} of {pipeline.name}: starting Spark on {settings.master}", flush=True)
         spark = spark_session(settings, f"{args.job} {pipeline.name}")
         try:

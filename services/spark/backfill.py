@@ -23,8 +23,9 @@ from dovetail.master.snapshot.current import CurrentSnapshot
 from dovetail.pipeline.check import require_master
 from dovetail.stream import late as inputs
 from dovetail.stream import ledger
-from dovetail.stream.topics import admin_of, ensure_topics
-from dovetail.topology import Topology
+from dovetail.stream.acls import settle_topics
+from dovetail.stream.topics import admin_of
+from dovetail.topology import BACKFILL, Topology
 from services.spark import backfill_node
 from services.spark.backfill_commit import take_over
 from services.spark.backfill_join import STILL
@@ -111,7 +112,7 @@ def backfill(
     """Complete what there is by now, in portions of so many messages of each input."""
     topology = Topology(pipeline)
     admin = admin_of(settings)
-    ensure_topics(settings, topology.topics())
+    settle_topics(settings, topology, BACKFILL)
     late = take_over(settings, topology)
     work = work_of(admin, topology, late)
     if work.lost:

@@ -30,10 +30,11 @@ from dovetail.pipeline.check import require_master
 from dovetail.pipeline.spec import Engine
 from dovetail.service import logs
 from dovetail.stream import ledger
+from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
 from dovetail.stream.line import CrowdedError
 from dovetail.stream.slot_state import beginnings
-from dovetail.stream.topics import admin_of, ends, ensure_topics
+from dovetail.stream.topics import admin_of, ends
 from dovetail.stream.topics import beginnings as first_offsets
 from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
@@ -186,7 +187,7 @@ class Enrichment:
 
     def start(self) -> None:
         """Take the pipeline over and begin where its slots are."""
-        ensure_topics(self._settings, self._topology.topics())
+        settle_topics(self._settings, self._topology, ENRICH)
         run, states = take_over(self._settings, self._topology)
         begun = len(states) == self._pipeline.slots
         self._job = Job(

@@ -25,14 +25,18 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dovetail.errors import Unavailable
+from dovetail.permissions import Operation, Permission, Resource, transacts
 from dovetail.stream import ledger
+from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
+from dovetail.stream.refusals import failure as failure_of
 from dovetail.stream.slot_state import SlotState
 from dovetail.topology import ENRICH, LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dovetail.errors import DovetailError
     from dovetail.settings import Settings
     from dovetail.topology import Topology
 
@@ -53,6 +57,7 @@ class States:
     """Reads and numbers what is committed, without ever joining the group."""
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
+        self._settings = settings
         self._group = topology.group(ENRICH)
         self._links = [link.mapped.name for link in topology.links]
         # Any partition that is not a slot's: nothing else is committed for it in this group.
@@ -74,7 +79,7 @@ class States:
         try:
             run, *found = self._consumer.committed([self._run, *asked], timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise Unavailable(f"what {self._group} committed cannot be read: {error}") from error
+            raise self._failure(error, f"what {self._group} committed cannot be read") from error
         texts: dict[int, list[str]] = {}
         for at in found:
             if at.offset >= 0:
@@ -88,7 +93,15 @@ class States:
         try:
             self._consumer.commit(offsets=[at], asynchronous=False)
         except KafkaException as error:
-            raise Unavailable(f"run {run} of {self._group} cannot be begun: {error}") from error
+            raise self._failure(error, f"run {run} of {self._group} cannot be begun") from error
+
+    def _failure(self, error: KafkaException, text: str) -> DovetailError:
+        needed = (
+            Permission(Resource.GROUP, self._group, Operation.READ),
+            Permission(Resource.TOPIC, self._run.topic, Operation.READ),
+            *(Permission(Resource.TOPIC, link, Operation.READ) for link in self._links),
+        )
+        return failure_of(self._settings, error, text, needed)
 
     def close(self) -> None:
         self._consumer.close()
@@ -189,6 +202,11 @@ def taken_over(settings: Settings, name: str) -> Producer:
     )
     try:
         producer.init_transactions(_TIMEOUT_S)
+    except KafkaFailure as failure:
+        producer.close()
+        if failure.refused:
+            raise refusal(settings, failure, [transacts(name)]) from failure
+        raise
     except BaseException:
         producer.close()
         raise

@@ -141,7 +141,9 @@ class EnrichService:
             self._inbox.stop()
 
         app = FastAPI(title="Dovetail enrich", lifespan=lifespan)
-        app.include_router(self._inbox.routes())
+        routes = self._inbox.routes()
+        app.include_router(routes)
+        self._inbox.guard(app, routes)
 
         @app.get("/health")
         def health() -> dict[str, str]:

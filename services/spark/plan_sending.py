@@ -22,8 +22,10 @@ from dovetail.join.entry import Entries
 from dovetail.join.exchange import Keys
 from dovetail.join.mapper import Mapper
 from dovetail.join.worth import AGAIN
+from dovetail.permissions import PLAN, transacts, writes
 from dovetail.pipeline.spec import KeyType
 from dovetail.plan.room import blocks_of
+from dovetail.stream.acls import refusal
 from dovetail.stream.cycles import NO_CYCLE
 from dovetail.stream.migrations import MigrationReader, send_evictions, send_migrations
 from dovetail.stream.rdkafka import KafkaFailure, Producer
@@ -110,6 +112,7 @@ class Sending:
         self._settings = settings
         self._pipeline = pipeline
         self._topic = topology.migrations
+        self._name = topology.group(PLAN)
         self._int_key = pipeline.key_type is KeyType.INT
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
         self._room = room
@@ -129,6 +132,9 @@ class Sending:
                 raise
             producer.commit()
         except KafkaFailure as failure:
+            if failure.refused:
+                needed = (transacts(self._name), writes(self._topic.name))
+                raise refusal(self._settings, failure, needed) from failure
             raise Unavailable(
                 f"the plan was not sent, and no part of it is: {failure}"
             ) from failure
@@ -187,12 +193,11 @@ class Sending:
             first += read.covers
 
     def _producer(self) -> Producer:
-        name = f"dovetail.{self._pipeline.name}.plan"
         return Producer(
             self._settings.client(
                 {
-                    "transactional.id": name,
-                    "client.id": name,
+                    "transactional.id": self._name,
+                    "client.id": self._name,
                     "transaction.timeout.ms": _TRANSACTION_MS,
                     "linger.ms": 20,
                     "message.max.bytes": LARGEST_MESSAGE_BYTES,

@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from dovetail.certificates import told
 from dovetail.errors import ConfigError, DovetailError, Unavailable
 from dovetail.roles import SCHEMA, lacks
 
@@ -73,16 +74,19 @@ def control_engine(database_url: str, *, pooled: bool = False) -> sa.Engine:
             "DATABASE_URL cannot be read: write postgresql://user@host:5432/database, with the "
             "special characters of a password percent-encoded"
         ) from None
+    pool: dict[str, Any] = {"poolclass": NullPool}
     if pooled:
-        return sa.create_engine(
-            url,
-            pool_size=4,
-            max_overflow=12,
-            pool_timeout=10,
-            pool_pre_ping=True,
-            connect_args={"connect_timeout": 10},
-        )
-    return sa.create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
+        pool = {"pool_size": 4, "max_overflow": 12, "pool_timeout": 10, "pool_pre_ping": True}
+    engine = sa.create_engine(url, connect_args={"connect_timeout": 10}, **pool)
+    sa.event.listen(engine, "handle_error", _name_what_is_denied)
+    return engine
+
+
+def _name_what_is_denied(failed: sa.engine.ExceptionContext) -> None:
+    error = failed.original_exception
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        user = failed.engine.url.username if failed.engine is not None else ""
+        raise lacks(user or "", told(error), statement=failed.statement or "") from error
 
 
 def create_tables(connection: sa.Connection, metadata: sa.MetaData) -> None:
@@ -278,10 +282,11 @@ def as_unavailable() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        if isinstance(getattr(error, "orig", None), psycopg.errors.InsufficientPrivilege):
-            raise lacks("of CONTROL_DATABASE_URL", _told(error)) from error
         raise Unavailable(f"the control database cannot be used: {_told(error)}") from error
 
 
 def _told(error: Exception) -> str:
-    return " ".join(str(getattr(error, "orig", None) or error).split())
+    by_database = getattr(error, "orig", None) or error
+    if isinstance(by_database, psycopg.Error):
+        return told(by_database)
+    return " ".join(str(by_database).split())

@@ -16,6 +16,7 @@ from deploy.local.home import Home
 from deploy.local.java import find_java
 from dovetail.errors import ConfigError
 from services.spark.jdbc import DRIVER
+from services.spark.kafka import java_options
 
 if TYPE_CHECKING:
     from services.spark.settings import SparkSettings
@@ -73,7 +74,7 @@ def _require_connectors(spark: SparkSession) -> None:
 
 def _launch_options(settings: SparkSettings) -> dict[str, str]:
     """What only a JVM that is not yet started can be told."""
-    logging = f"-Dlog4j2.configurationFile=file:{LOG4J}"
+    logging = f"-Dlog4j2.configurationFile=file:{LOG4J} {java_options(settings)}".rstrip()
     return {
         "spark.master": settings.master,
         "spark.driver.memory": settings.driver_memory,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deploy.local.stack import Stack
+    from tests.e2e.secured import Secured
 
 ENGINE = Engine(os.environ.get("DOVETAIL_ENGINE") or Engine.SERVICES)
 """What runs the pipelines of all these tests: `make test-spark-e2e` sets it to spark."""
@@ -51,6 +52,25 @@ def kernels(stack: Stack) -> None:
         file.write_text(yaml.safe_dump({"name": "kernels", **shape.spec("inner")}))
         with compiling(home, file, print) as wait:
             wait()
+
+
+@pytest.fixture(scope="session")
+def secured(stack_environ: dict[str, str]) -> Iterator[Secured]:
+    """Start a secured stack, for all tests that need one."""
+    from tests.e2e.secured import compile_kernels, secured_stack
+
+    with secured_stack(stack_environ) as running:
+        compile_kernels(running.stack, shop.INT.spec("inner"))
+        yield running
+
+
+@pytest.fixture
+def database_name(secured: Secured) -> Iterator[str]:
+    """Give the name of an empty database in the secured stack, dropped afterwards."""
+    from tests.e2e.secured import database_of
+
+    with database_of(secured.stack) as name:
+        yield name
 
 
 @pytest.fixture

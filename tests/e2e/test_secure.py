@@ -1,6 +1,7 @@
 """A pipeline in a secured stack: TLS, a user for each service, ACLs, SQL roles, tokens.
 
-Each permission taken away in turn, and the service that then fails, are in test_permissions.py.
+Who is not let in is in test_secure_strangers.py; each permission taken away in turn, and the
+service that then fails, in test_permissions.py.
 """
 
 from __future__ import annotations
@@ -14,49 +15,41 @@ import urllib.request
 
 import psycopg
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from deploy.local.certificates import ensure_certificates
 from deploy.local.home import CHECKOUT
 from deploy.local.security import SUPER_USER
 from dovetail import roles
-from dovetail.errors import NotAllowedError, Unavailable
-from dovetail.permissions import Operation, Permission, Resource
-from dovetail.pipeline.check import require_master
+from dovetail.permissions import Operation, Permission, Resource, permissions_of, users
 from dovetail.pipeline.load import load_pipeline
-from dovetail.settings import Settings, with_password
+from dovetail.settings import with_password
 from dovetail.stream import acls
-from dovetail.stream.topics import admin_of, ensure_topics
-from dovetail.topology import Topic
-from tests.e2e import shop
+from dovetail.stream.topics import admin_of
+from dovetail.topology import Topology
+from tests.e2e import shop, test_chain, test_shedding
 from tests.e2e.api import Api
-from tests.e2e.secured import compile_kernels, database_of, secured_pipeline, secured_stack
+from tests.e2e.secured import compile_kernels, secured_pipeline, settings_of
 
 ROUNDS = 2
 
 
-@pytest.fixture(scope="module")
-def secured(stack_environ):
-    with secured_stack(stack_environ) as stack:
-        compile_kernels(stack, shop.INT.spec("inner"))
-        yield stack
-
-
-@pytest.fixture
-def database_name(secured):
-    with database_of(secured) as name:
-        yield name
-
-
 def as_role(secured, role, database):
     """A connection with what a service has: the role's own password."""
-    address = secured.database.address_for(role, database)
+    address = secured.stack.database.address_for(role, database)
     return psycopg.connect(with_password(address, secured.security.password(role)))
 
 
 def test_the_pipeline_gives_what_sql_gives_with_no_more_than_it_needs(secured, database_name):
     shape = shop.INT
-    shape.fill(secured.database.url_of(database_name))
-    with secured_pipeline(secured, database_name, shape.spec("inner"), "secure") as pipeline:
+    shape.fill(secured.stack.database.url_of(database_name))
+    with secured_pipeline(secured.stack, database_name, shape.spec("inner"), "secure") as pipeline:
         with pipeline:
             good, bad = shape.good_events(), [b"no event", b"{}"]
             for _ in range(ROUNDS):
@@ -111,7 +104,7 @@ def no_secret_is_seen(secured, pipeline):
 
 
 def _logs(secured, pipeline):
-    yield from secured.home.logs.glob("*.log")
+    yield from secured.stack.home.logs.glob("*.log")
     for name in pipeline.names():
         yield pipeline.service(name).process.log
 
@@ -144,107 +137,118 @@ def roles_may_do_what_they_need_and_no_more(secured, database):
                 connection.execute(statement)
 
 
-# --- strangers
+def answers_as_sql_does(pipeline, events):
+    pipeline.send(events)
+    final = pipeline.drain()
+    assert not final.problems
+    verdict = pipeline.verdict()
+    assert verdict.differences == []
+    assert final.outputs == verdict.outputs == verdict.expected > 0
 
 
-def settings_of(secured, **changed):
-    """Of the stack's own user, with something changed."""
-    environment = {
-        "KAFKA_BOOTSTRAP": secured.bootstrap,
-        **secured.security.kafka_environment(SUPER_USER),
-        **changed,
-    }
-    return Settings.of_kafka(environment)
+@pytest.mark.timeout(600)
+def test_a_chain_needs_no_more_than_is_derived(secured, database_name):
+    test_chain.fill(secured.stack.database.url_of(database_name))
+    spec = {**test_chain.CHAIN, "nodes": 1}
+    compile_kernels(secured.stack, spec)
+    chain = secured_pipeline(secured.stack, database_name, spec, "secure-chain")
+    with chain as pipeline, pipeline:
+        answers_as_sql_does(pipeline, test_chain.sales(test_chain.EVENTS, 1))
 
 
-def written(file, text):
-    file.write_text(text)
-    return str(file)
+@pytest.mark.timeout(600)
+def test_an_overload_needs_no_more_than_is_derived(secured, database_name):
+    url = secured.stack.database.url_of(database_name)
+    test_shedding.fill(url)
+    spec = {**test_shedding.SPEC, "overload": {"shed": "auto", "when_behind": "5s"}}
+    overloaded = secured_pipeline(secured.stack, database_name, spec, "secure-overload")
+    with overloaded as pipeline, pipeline:
+        sales = test_shedding.Sales(pipeline)
+        held_up = test_shedding.HeldUp(pipeline, url)
+        sales.flow_until(
+            lambda seen: seen.hits and pipeline.figures("mapper")["service_rate"],
+            "both phases answer",
+        )
+        held_up.begin()
+        sales.flow_until(lambda seen: seen.shed > 0, "events are shed")
+        held_up.end()
+        final = pipeline.drain()
+        assert final.problems == []
+        verdict = pipeline.verdict()
+        assert verdict.differences == []
+        assert (verdict.events, verdict.shed) == (sales.sent, final.shed)
+        assert verdict.outputs == verdict.expected == final.outputs > 0
 
 
-def test_a_wrong_password_is_told_at_once_and_not_shown(secured, tmp_path):
-    wrong = written(tmp_path / "password", "not-the-password")
-    settings = settings_of(secured, KAFKA_SASL_PASSWORD_FILE=wrong)
-    with pytest.raises(NotAllowedError, match=r"(?i)authentication failed") as refused:
-        ensure_topics(settings, [])
-    assert f"user {SUPER_USER}" in str(refused.value)
-    assert "KAFKA_SASL_PASSWORD_FILE" in str(refused.value)
-    assert "not-the-password" not in str(refused.value)
+# --- dovetail permissions --apply
 
 
-def test_a_broker_by_another_authority_is_not_believed(secured, tmp_path):
-    other = ensure_certificates(tmp_path).authority
-    settings = settings_of(secured, KAFKA_SSL_CA_LOCATION=str(other))
-    with pytest.raises(NotAllowedError, match="certificate verify failed") as refused:
-        ensure_topics(settings, [])
-    assert "KAFKA_SSL_CA_LOCATION" in str(refused.value)
-
-
-def test_who_does_not_speak_tls_is_not_let_in(secured):
-    with pytest.raises(Unavailable, match="no Kafka broker answers"):
-        ensure_topics(Settings(secured.bootstrap, "", None), [])
-
-
-def test_a_database_by_another_authority_is_not_believed(secured, tmp_path):
-    other = ensure_certificates(tmp_path).authority
-    ours = str(secured.security.certificates.authority)
-    url = secured.database_url.replace(ours, str(other))
-    assert url != secured.database_url
-    pipeline = load_pipeline(CHECKOUT / "pipeline.yaml", {})
-    with pytest.raises(Unavailable, match="certificate verify failed") as refused:
-        require_master(pipeline, url)
-    assert (secured.home.data / "postgres.password").read_text() not in str(refused.value)
-
-
-def test_a_database_by_another_name_is_not_believed(secured, tmp_path):
-    # The certificate is for 127.0.0.1 and localhost; this is the same machine.
-    url = secured.database_url.replace("@127.0.0.1", "@elsewhere.invalid")
-    url += "&hostaddr=127.0.0.1"
-    pipeline = load_pipeline(CHECKOUT / "pipeline.yaml", {})
-    with pytest.raises(Unavailable, match=r"elsewhere\.invalid"):
-        require_master(pipeline, url)
-
-
-def test_a_database_takes_nobody_without_tls(secured):
-    url = secured.database_url.partition("?")[0] + "?sslmode=disable"
-    with pytest.raises(psycopg.OperationalError, match="no encryption"):
-        psycopg.connect(url)
-
-
-def test_a_bearer_of_a_token_is_who_it_says(secured):
-    """By unsigned tokens, the only ones that broker and client make by themselves."""
-    settings = settings_of(
-        secured,
-        KAFKA_SASL_MECHANISM="OAUTHBEARER",
-        KAFKA_ENABLE_SASL_OAUTHBEARER_UNSECURE_JWT="true",
-        KAFKA_SASL_OAUTHBEARER_CONFIG="principal=ann",
-    )
-    topics = [Topic(f"of-{name}", 1) for name in ("ann", "bob")]
-    ensure_topics(settings_of(secured), topics)
-    admin = admin_of(settings_of(secured))
-    acls.give(admin, "ann", [Permission(Resource.TOPIC, "of-ann", Operation.WRITE)])
-    ensure_topics(settings, topics[:1])
-    with pytest.raises(NotAllowedError, match="DESCRIBE on topic of-bob"):
-        ensure_topics(settings, topics)
-
-
-def test_a_service_with_a_wrong_password_ends_and_says_so(secured, tmp_path):
-    wrong = written(tmp_path / "password", "not-the-password")
+def apply(secured, file):
+    """What the command says that it has given and taken, by user."""
     ended = subprocess.run(
-        [sys.executable, "-m", "services.mapper.main"],
+        [sys.executable, "-m", "dovetail.cli", "permissions", str(file), "--apply", "--json"],
         cwd=CHECKOUT,
         env={
             **os.environ,
-            "KAFKA_BOOTSTRAP": secured.bootstrap,
-            "DATABASE_URL": "postgresql://nobody@nowhere/none",
+            "KAFKA_BOOTSTRAP": secured.stack.bootstrap,
             **secured.security.kafka_environment(SUPER_USER),
-            "KAFKA_SASL_PASSWORD_FILE": wrong,
         },
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert ended.returncode == 2
-    assert "mapper: the Kafka broker at" in ended.stderr
-    assert "not-the-password" not in ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def allowed(user, resource, name, operation, host="*", permission=AclPermissionType.ALLOW):
+    return AclBinding(
+        resource, name, ResourcePatternType.LITERAL, f"User:{user}", host, operation, permission
+    )
+
+
+def test_permissions_are_applied_once_and_what_is_foreign_stays(secured):
+    file = CHECKOUT / "pipeline.yaml"
+    topology = Topology(load_pipeline(file, {}))
+    mapper, mapped = users(topology)["mapper"], topology.mapped.name
+    foreign = [
+        allowed("ann", ResourceType.TOPIC, mapped, AclOperation.READ),
+        allowed(mapper, ResourceType.TOPIC, mapped, AclOperation.WRITE, host="192.0.2.1"),
+        allowed(
+            mapper,
+            ResourceType.TOPIC,
+            topology.enriched.name,
+            AclOperation.READ,
+            permission=AclPermissionType.DENY,
+        ),
+        allowed(mapper, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE),
+    ]
+    admin = admin_of(settings_of(secured))
+    for done in admin.create_acls(foreign).values():
+        done.result(30)
+
+    first = apply(secured, file)
+    assert {user: set(told["given"]) for user, told in first.items()} == {
+        user: set(map(str, permissions_of(topology, service)))
+        for service, user in users(topology).items()
+    }
+    nothing = {"given": [], "taken": []}
+    assert set(map(str, apply(secured, file).values())) == {str(nothing)}
+
+    too_much = Permission(Resource.TOPIC, topology.enriched.name, Operation.READ)
+    acls.give(admin, mapper, [too_much])
+    changed = {user: told for user, told in apply(secured, file).items() if told != nothing}
+    assert changed == {mapper: {"given": [], "taken": [str(too_much)]}}
+
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    left = admin.describe_acls(everything).result(30)
+    assert [one for one in foreign if one not in left] == []

@@ -39,8 +39,7 @@ BRAKED_S = 0.002
 """For each row that is read."""
 
 
-@pytest.fixture
-def goods(database):
+def fill(database):
     """Key k has k mod 4 master rows: none, one, two or three."""
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE goods (id int, name text)")
@@ -52,6 +51,11 @@ def goods(database):
         connection.execute("CREATE INDEX ON goods (id)")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE goods")
+
+
+@pytest.fixture
+def goods(database):
+    fill(database)
     if ENGINE is Engine.SPARK:
         with psycopg.connect(database) as connection:
             connection.execute(BRAKE)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import psutil
 import psycopg
 import pytest
 
-from deploy.local.home import Home
+from deploy.local.home import CHECKOUT, Home
 from deploy.local.ports import POSTGRES, Ports
 from deploy.local.postgres import Database, check_database
 from deploy.local.postgres_binaries import find_binaries
@@ -35,6 +37,32 @@ def running(home: Home, environ: dict[str, str]) -> Iterator[Database]:
         yield database
     finally:
         database.stop()
+
+
+def test_a_secured_run_without_a_postgresql_that_has_tls_says_what_to_do(
+    tmp_path: Path, stack_environ: dict[str, str]
+) -> None:
+    wheel = find_binaries(stack_environ)
+    assert not wheel.speaks_tls
+    ended = subprocess.run(
+        [sys.executable, "-m", "deploy.local.run", "--secure", "--for", "1"],
+        cwd=CHECKOUT,
+        env={
+            **stack_environ,
+            "POSTGRES_BIN": str(wheel.folder),
+            "DOVETAIL_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    told = ended.stdout
+    assert "a secured stack needs a PostgreSQL that can speak TLS, and there is none" in told
+    assert f"PostgreSQL {wheel.version} in {wheel.folder} cannot" in told
+    assert "install" in told
+    assert "POSTGRES_BIN" in told
 
 
 def count(url: str) -> int:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from dovetail.errors import Unavailable
+from dovetail.errors import NotAllowedError, Unavailable
 from dovetail.service.latest import Latest
 
 SOON_S = 0.001
@@ -69,10 +69,11 @@ def test_what_cannot_be_reached_is_tried_again():
     latest.close()
 
 
-def test_a_bug_is_raised_where_the_result_is_awaited():
-    task = Task(ZeroDivisionError("a bug"))
+@pytest.mark.parametrize("failure", [ZeroDivisionError("a bug"), NotAllowedError("SELECT")])
+def test_what_no_waiting_mends_is_raised_where_the_result_is_awaited(failure):
+    task = Task(failure)
     latest = latest_of(task)
     assert task.closed.wait(30)
-    with pytest.raises(ZeroDivisionError, match="a bug"):
+    with pytest.raises(type(failure), match=str(failure)):
         latest.take()
     latest.close()

@@ -14,8 +14,9 @@ from dovetail.permissions import (
     users,
 )
 from dovetail.pipeline.load import load_pipeline
+from dovetail.pipeline.shape import Engine
 from dovetail.roles import GATE, READER, gate_grants, lacks, script
-from dovetail.topology import CONTROL, CONTROL_TOPIC, STATS_TOPIC, Topology
+from dovetail.topology import BACKFILL, CONTROL, CONTROL_TOPIC, ENRICH, STATS_TOPIC, Topology
 
 ROOT = Path(__file__).parents[2]
 SALES = Topology(load_pipeline(ROOT / "pipeline.yaml", {}))
@@ -59,11 +60,13 @@ def test_a_stage_reads_its_topic_and_writes_its_own_and_nothing_else():
         }
 
 
-def test_nobody_but_control_creates_or_deletes():
+def test_nobody_but_control_creates_and_backfill_deletes_its_own():
     for service in users(SALES):
         if service != CONTROL:
             assert not topics(service, Operation.CREATE)
+        if service not in (CONTROL, BACKFILL):
             assert not topics(service, Operation.DELETE)
+    assert topics(BACKFILL, Operation.DELETE) == {SALES.still_unmatched.name}
     assert topics(CONTROL, Operation.CREATE) == {topic.name for topic in SALES.topics()}
     assert topics(CONTROL, Operation.DELETE) == {
         SALES.clean.name,
@@ -72,13 +75,14 @@ def test_nobody_but_control_creates_or_deletes():
     }
 
 
-def test_nobody_but_control_gives_orders_and_nobody_but_the_phases_writes_the_output():
+def test_nobody_but_control_gives_orders_and_few_write_the_output():
     assert [one for one in users(SALES) if CONTROL_TOPIC in topics(one, Operation.WRITE)] == [
         CONTROL
     ]
     assert [one for one in users(SALES) if SALES.enriched.name in topics(one, Operation.WRITE)] == [
         "cache_phase",
         "disk_phase",
+        BACKFILL,
     ]
 
 
@@ -101,6 +105,23 @@ def test_each_service_is_a_user_of_its_own():
     named = users(SALES)
     assert len(set(named.values())) == len(named)
     assert named["mapper"] == "dovetail.sales.mapper"
+
+
+def test_where_spark_runs_the_pipeline_it_is_one_user_instead_of_the_stages():
+    on_spark = Topology(SALES.pipeline.model_copy(update={"engine": Engine.SPARK}))
+    stages = {stage.service for stage in SALES.stages}
+    assert set(users(on_spark)) == (set(users(SALES)) - stages) | {ENRICH}
+    of_stages = {topic.name for stage in SALES.stages for topic in stage.writes}
+    assert topics(ENRICH, Operation.WRITE, on_spark) & of_stages == {
+        topic.name
+        for topic in (SALES.enriched, SALES.unmatched, SALES.parked, SALES.dead_letter, SALES.shed)
+    }
+
+
+def test_a_chain_has_no_backfill(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text(CHAIN)
+    assert BACKFILL not in users(Topology(load_pipeline(file, {})))
 
 
 def test_a_link_of_a_chain_has_its_own_topics(tmp_path):
@@ -129,14 +150,18 @@ def test_the_reader_may_select_from_the_master_table_alone():
 
 
 @pytest.mark.parametrize(
-    ("told", "grant"),
+    ("told", "statement", "grant"),
     [
-        ("permission denied for table tokens", "GRANT SELECT ON TABLE tokens TO ann"),
-        ("permission denied for schema dovetail", "GRANT USAGE ON SCHEMA dovetail TO ann"),
+        ("table tokens", "SELECT 1 FROM dovetail.tokens", "SELECT ON TABLE dovetail.tokens"),
+        ("table tokens", "UPDATE dovetail.tokens SET …", "UPDATE ON TABLE dovetail.tokens"),
+        ("table tokens", "", "SELECT ON TABLE dovetail.tokens"),
+        ("schema dovetail", "SELECT 1 FROM dovetail.tokens", "USAGE ON SCHEMA dovetail"),
+        ("schema dovetail", "CREATE TABLE dovetail.jobs ()", "CREATE ON SCHEMA dovetail"),
     ],
 )
-def test_a_denial_of_postgresql_names_the_grant(told, grant):
-    assert grant in str(lacks("ann", told))
+def test_a_denial_of_postgresql_names_the_grant(told, statement, grant):
+    told = f"permission denied for {told}"
+    assert f"GRANT {grant} TO ann" in str(lacks("ann", told, statement=statement))
 
 
 def test_the_table_in_the_docs_is_what_is_derived():

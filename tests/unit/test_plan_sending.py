@@ -13,7 +13,7 @@ from dovetail.pipeline.spec import Pipeline
 from dovetail.settings import Settings
 from dovetail.testing.fakes import join_keys
 from dovetail.topology import Topology
-from services.spark.kafka import kafka_options
+from services.spark.kafka import java_options, kafka_options
 from services.spark.plan_sending import Held, Part, Sending
 
 PIPELINE = Pipeline.model_validate(
@@ -110,3 +110,27 @@ def test_kafka_is_reached_by_spark_as_by_everybody_else():
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         ' username="shop" password="p\\"w\\\\";'
     )
+
+
+def test_spark_fetches_tokens_where_everybody_else_does():
+    endpoint = "https://identity/token"
+    kafka = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": endpoint,
+        "sasl.oauthbearer.client.id": "shop",
+        "sasl.oauthbearer.client.secret": 'p"w',
+        "https.ca.location": "/ca.pem",
+    }
+    settings = Settings("broker:9092", "none", Path(), kafka=kafka)
+    options = kafka_options(settings)
+    assert options["kafka.sasl.mechanism"] == "OAUTHBEARER"
+    assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == endpoint
+    assert options["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        ' clientId="shop" clientSecret="p\\"w" ssl.truststore.type="PEM"'
+        ' ssl.truststore.location="/ca.pem";'
+    )
+    assert java_options(settings).endswith(f"allowed.urls={endpoint}")
+    assert java_options(Settings("broker:9092", "none", Path())) == ""

@@ -55,6 +55,19 @@ def test_security_settings_reach_the_kafka_client_and_other_variables_do_not():
     }
 
 
+def test_who_has_a_token_is_named_by_its_client_id():
+    by_token = {
+        "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "KAFKA_SASL_MECHANISM": "OAUTHBEARER",
+        "KAFKA_SASL_OAUTHBEARER_METHOD": "oidc",
+        "KAFKA_SASL_OAUTHBEARER_CLIENT_ID": "shop",
+        "KAFKA_HTTPS_CA_LOCATION": "/ca.pem",
+    }
+    settings = Settings.from_environment({**LEAST, **by_token})
+    assert settings.user == "shop"
+    assert settings.client()["https.ca.location"] == "/ca.pem"
+
+
 def test_what_the_code_asks_of_the_client_cannot_be_overridden():
     settings = Settings.from_environment({**LEAST, "KAFKA_CLIENT_ID": "mine"})
     assert settings.client({"client.id": "ours"})["client.id"] == "ours"
