@@ -74,6 +74,10 @@ SECURE_TESTS := tests/e2e/test_secure.py tests/e2e/test_permissions.py
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
 	$(BIN)/python -m pytest $(SECURE_TESTS) $(TESTS)
 
+.PHONY: test-upgrade
+test-upgrade: $(VENV)/ready ## From the previous release's code to this one and back, under load (needs git's history)
+	$(BIN)/python -m pytest tests/upgrade $(TESTS)
+
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
 	$(BIN)/python -m pytest tests/console $(TESTS)

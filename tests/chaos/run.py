@@ -151,7 +151,7 @@ def _run(
         compiling(home, file, report) as wait_for_kernels,
         Stack(home, environ=own, usual_ports={}, report=report) as stack,
     ):
-        _load_master(stack.database_url)
+        load_master(stack.database_url)
         wait_for_kernels()
         # The stack's processes have their records in its own folder.
         services = Home(home.folder / "services", DOVETAIL, _LOGS_KEPT)
@@ -160,7 +160,8 @@ def _run(
             _suffer(wanted, stack, pipeline, outcome, report)
 
 
-def _load_master(database_url: str) -> None:
+def load_master(database_url: str) -> None:
+    """Make the table `offers`, of `KEYS` products."""
     load_catalogue(database_url, rows=KEYS, report=lambda _: None)
     with psycopg.connect(database_url) as connection:
         connection.execute(_MASTER)
