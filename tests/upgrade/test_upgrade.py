@@ -67,7 +67,7 @@ def assert_nothing_was_foreign(pipeline):
     assert list(pipeline.messages(pipeline.topology.foreign)) == []
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_service_by_service_and_back_nothing_is_lost_or_repeated(run_previous, previous, database):
     load_master(database)
     with run_previous(spec("auto")) as pipeline:
@@ -106,7 +106,7 @@ def test_service_by_service_and_back_nothing_is_lost_or_repeated(run_previous, p
         assert_all_run_by(pipeline, revision=2)
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_all_at_once_given_up_half_way_done_again_and_back_nothing_is_lost_or_repeated(
     run_previous, previous, database
 ):
