@@ -33,14 +33,15 @@ ANALYZE articles;
 
 
 def by_sku():
-    """A left join by a text, over a scan: events wait for its cycle, above what is committed."""
-    of = spec("ssbj")
+    """A left join by a text, by scans alone: most events wait, others above them are answered."""
+    of = spec("meshjoin")
     fields = {**of["source"]["fields"], "product_id": "text"}
     return {
         **of,
         "source": {**of["source"], "fields": fields},
         "master": {**of["master"], "table": "articles", "key": "sku"},
         "join": "left",
+        "memory": "4MiB",
     }
 
 
@@ -107,7 +108,7 @@ def test_service_by_service_and_back_nothing_is_lost_or_repeated(run_previous, p
 
 
 @pytest.mark.timeout(1_800)
-def test_all_at_once_given_up_half_way_done_again_and_back_nothing_is_lost_or_repeated(
+def test_one_node_tried_and_given_up_then_all_at_once_and_back_nothing_is_lost_or_repeated(
     run_previous, previous, database
 ):
     load_master(database)
@@ -118,11 +119,13 @@ def test_all_at_once_given_up_half_way_done_again_and_back_nothing_is_lost_or_re
         under_load(pipeline, RATE, 3, KEYS, respelled) as load,
     ):
         waves = at_once(pipeline.names())
-        pipeline.wait_until(lambda seen: seen.hits > 0, "both phases answer")
-        roll(pipeline, load, waves[:1], CHECKOUT, pending=True)
-        roll(pipeline, load, waves[:1], previous, pending=True)
-        roll(pipeline, load, waves, CHECKOUT, pending=True)
-        roll(pipeline, load, backwards(waves), previous, pending=True)
+        pipeline.wait_until(lambda seen: seen.enriched > 0, "it answers")
+        # One node alone: events flow on, so it takes slots over in the midst of their work.
+        one = [["disk_phase-1"]]
+        roll(pipeline, load, one, CHECKOUT, pending=True)
+        roll(pipeline, load, one, previous, pending=True)
+        roll(pipeline, load, waves, CHECKOUT)
+        roll(pipeline, load, backwards(waves), previous)
         load.stop()
         assert_exact(pipeline, load.sent)
         assert_nobody_ended_but(pipeline)
