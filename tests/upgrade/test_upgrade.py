@@ -1,7 +1,8 @@
 """From the previous release to the present one and back, under load: nothing is lost or twice.
 
 Both releases are on the topics meanwhile, and take over from each other all that is kept there:
-batches in flight, ledgers, progress above what is committed, migrations, requests by HTTP, orders.
+batches in flight, ledgers, migrations, requests by HTTP, orders. Progress above what is committed is
+there when a disk phase ends, but seldom when the next begins: its loss would not be noticed here.
 """
 
 from __future__ import annotations
@@ -33,15 +34,14 @@ ANALYZE articles;
 
 
 def by_sku():
-    """A left join by a text, by scans alone: most events wait, others above them are answered."""
-    of = spec("meshjoin")
+    """A left join by a text, over a scan: events wait for its cycle, above what is committed."""
+    of = spec("ssbj")
     fields = {**of["source"]["fields"], "product_id": "text"}
     return {
         **of,
         "source": {**of["source"], "fields": fields},
         "master": {**of["master"], "table": "articles", "key": "sku"},
         "join": "left",
-        "memory": "4MiB",
     }
 
 
@@ -108,7 +108,7 @@ def test_service_by_service_and_back_nothing_is_lost_or_repeated(run_previous, p
 
 
 @pytest.mark.timeout(1_800)
-def test_one_node_tried_and_given_up_then_all_at_once_and_back_nothing_is_lost_or_repeated(
+def test_all_at_once_given_up_half_way_done_again_and_back_nothing_is_lost_or_repeated(
     run_previous, previous, database
 ):
     load_master(database)
@@ -119,13 +119,11 @@ def test_one_node_tried_and_given_up_then_all_at_once_and_back_nothing_is_lost_o
         under_load(pipeline, RATE, 3, KEYS, respelled) as load,
     ):
         waves = at_once(pipeline.names())
-        pipeline.wait_until(lambda seen: seen.enriched > 0, "it answers")
-        # One node alone: events flow on, so it takes slots over in the midst of their work.
-        one = [["disk_phase-1"]]
-        roll(pipeline, load, one, CHECKOUT, pending=True)
-        roll(pipeline, load, one, previous, pending=True)
-        roll(pipeline, load, waves, CHECKOUT)
-        roll(pipeline, load, backwards(waves), previous)
+        pipeline.wait_until(lambda seen: seen.hits > 0, "both phases answer")
+        roll(pipeline, load, waves[:1], CHECKOUT, pending=True)
+        roll(pipeline, load, waves[:1], previous, pending=True)
+        roll(pipeline, load, waves, CHECKOUT, pending=True)
+        roll(pipeline, load, backwards(waves), previous, pending=True)
         load.stop()
         assert_exact(pipeline, load.sent)
         assert_nobody_ended_but(pipeline)
