@@ -79,6 +79,10 @@ test-secure: $(VENV)/ready ## A secured stack, and each service with each of its
 test-recovery: $(VENV)/ready ## The handbook's procedures: nodes, broker, database and snapshot lost under load (fifteen minutes)
 	$(BIN)/python -m pytest tests/recovery $(TESTS)
 
+.PHONY: test-upgrade
+test-upgrade: $(VENV)/ready ## From the previous release's code to this one and back, under load (needs git's history)
+	$(BIN)/python -m pytest tests/upgrade $(TESTS)
+
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
 	$(BIN)/python -m pytest tests/console $(TESTS)

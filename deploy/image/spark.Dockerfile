@@ -40,7 +40,7 @@ RUN pip install --target /tmp/sbom packaging \
     && PYTHONPATH=/tmp/sbom /opt/dovetail/bin/python -m deploy.sbom --extra spark --into /opt/dovetail/sbom
 
 FROM ${PYTHON_IMAGE} AS spark
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="dovetail-spark" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \

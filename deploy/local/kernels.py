@@ -23,22 +23,27 @@ if TYPE_CHECKING:
 _WITHIN_S = 300.0
 
 
-def kept_in(home: Home) -> dict[str, str]:
-    """The environment in which compiled kernels are found again; `make` names a better place."""
+def kept_in(home: Home, code: Path = CHECKOUT) -> dict[str, str]:
+    """The environment in which compiled kernels are found again; `make` names a better place.
+
+    Another folder of code has a place of its own: two releases never share a kernel.
+    """
+    if code != CHECKOUT:
+        return {"NUMBA_CACHE_DIR": str(home.cache / "numba" / code.name)}
     return {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(home.cache / "numba"))}
 
 
 @contextlib.contextmanager
 def compiling(
-    home: Home, pipeline: Path, report: Callable[[str], None]
+    home: Home, pipeline: Path, report: Callable[[str], None], code: Path = CHECKOUT
 ) -> Iterator[Callable[[], None]]:
     """Compile in the background; gives a function that waits until it is done."""
     log = home.logs / "kernels.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
             guarded([sys.executable, "-m", "deploy.local.warm", str(pipeline.resolve())]),
-            cwd=CHECKOUT,
-            env={**os.environ, **kept_in(home)},
+            cwd=code,
+            env={**os.environ, **kept_in(home, code)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

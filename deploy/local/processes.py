@@ -108,15 +108,19 @@ class Managed:
                 f"{last_lines(self.log)}"
             )
 
-    def stop(self, grace_s: float = 30.0) -> None:
-        """Ask the child to end, and after `grace_s` seconds end it. Never started is fine."""
+    def stop(self, grace_s: float = 30.0) -> int | None:
+        """Ask the child to end, and after `grace_s` seconds end it; return its exit code.
+
+        Never started is fine: there is none then.
+        """
         if self._child is None:
-            return
+            return None
         if self._child.poll() is None:
             end(psutil.Process(self._child.pid), self._stop_signal, grace_s)
-        self._child.wait()
+        code = self._child.wait()
         self._record.unlink(missing_ok=True)
         self._child = None
+        return code
 
     def _turn_logs(self) -> None:
         """Make room for a new log: x.log becomes x.log.1, which becomes x.log.2, and so on."""

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from deploy.local.files import last_lines
 from deploy.local.home import CHECKOUT
@@ -45,6 +46,8 @@ class Service:
     process: Managed
     node: int | None = None
     """Of a service that runs once a node."""
+    code: Path = CHECKOUT
+    """The folder whose code it runs."""
     restarts: int = 0
     restart_at: float | None = None
     started_at: float = field(default_factory=time.monotonic)
@@ -74,12 +77,14 @@ class Services:
         ports: Ports,
         report: Callable[[str], None],
         own: Callable[[str], Mapping[str, str]] | None = None,
+        code: Path = CHECKOUT,
     ) -> None:
         """`own` gives what a service alone has in its environment: who it is, in a secured stack.
 
-        Without it all of them are open to this machine.
+        Without it all of them are open to this machine. `code` may be another release's folder.
         """
         self._home = home
+        self._code = code
         self._own = own
         self._ports = ports
         self._report = report
@@ -90,7 +95,6 @@ class Services:
             # Open to this machine, as long as nothing is bound to another address.
             **({} if own else {"DOVETAIL_LOCAL": "1"}),
             **os.environ,
-            **kept_in(home),
             **environment,
             "DOVETAIL_PIPELINE": str(pipeline_file.resolve()),
             "DOVETAIL_FREQUENCIES": str(home.data / "frequencies"),
@@ -137,12 +141,26 @@ class Services:
         The old one is watched no longer, and given back: it has to find out by itself that its
         name is another's.
         """
-        index, old = next((i, s) for i, s in enumerate(self.all) if s.name == name)
+        index, old = self._find(name)
         self._unwatched.append(old)
         label = f"{name}.{sum(s.name == name for s in self._unwatched)}"
-        self.all[index] = self._service(old.service, old.node, self._ports.choose(label), label)
+        port = self._ports.choose(label)
+        self.all[index] = self._service(old.service, old.node, port, label, old.code)
         self.all[index].start()
         return old
+
+    def exchange(self, name: str, code: Path) -> int | None:
+        """End a service in order and start it from another folder of code, as an upgrade does.
+
+        Returns what the old one ended with, when the new one is starting.
+        """
+        index, old = self._find(name)
+        ended = old.process.stop()
+        port = urlsplit(old.url).port
+        assert port is not None
+        self.all[index] = self._service(old.service, old.node, port, code=code)
+        self.all[index].start()
+        return ended
 
     def wait_until_ready(self, tick: Callable[[], None] = lambda: None) -> None:
         deadline = time.monotonic() + self._ready_within_s
@@ -185,11 +203,24 @@ class Services:
         for service in (*self.all, *self._unwatched):
             service.process.stop()
 
-    def _service(self, service: str, node: int | None, port: int, label: str = "") -> Service:
+    def _find(self, name: str) -> tuple[int, Service]:
+        return next((i, s) for i, s in enumerate(self.all) if s.name == name)
+
+    def _service(
+        self,
+        service: str,
+        node: int | None,
+        port: int,
+        label: str = "",
+        code: Path | None = None,
+    ) -> Service:
+        """`label` names its process and log, where another has its name."""
+        code = code or self._code
         name = Process(service, node).name
         kind, _, link = service.partition(".")
         own = {
             **(self._own(service) if self._own else {}),
+            **kept_in(self._home, code),
             "DOVETAIL_NODE": str(node or 0),
             "DOVETAIL_LINK": link or "1",
             "DOVETAIL_PORT": str(port),
@@ -198,10 +229,11 @@ class Services:
             self._home,
             label or name,
             [sys.executable, "-m", *_program(kind)],
-            cwd=CHECKOUT,
+            # Of `python -m`, the first folder to look for modules in.
+            cwd=code,
             env={**self._environment, **own},
         )
-        return Service(name, service, f"http://127.0.0.1:{port}", process, node)
+        return Service(name, service, f"http://127.0.0.1:{port}", process, node, code)
 
 
 def _program(kind: str) -> tuple[str, ...]:

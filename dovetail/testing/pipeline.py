@@ -23,6 +23,7 @@ import yaml
 from confluent_kafka import Producer
 
 from deploy.local.files import last_lines
+from deploy.local.home import CHECKOUT
 from deploy.local.ports import Ports
 from deploy.local.processes import reap_leftovers
 from deploy.local.services import Services
@@ -38,6 +39,7 @@ from dovetail.verify import Verdict, headers_of, read_all, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from types import TracebackType
 
     from confluent_kafka import Message
@@ -64,12 +66,14 @@ class RunningPipeline:
         *,
         environment: Mapping[str, str] | None = None,
         admit: Callable[[Topology], Admission] | None = None,
+        code: Path = CHECKOUT,
     ) -> None:
         """`spec` is a pipeline file's content; `environment` is the services' alone.
 
-        `admit` is how it comes into a secured stack.
+        `admit` is how it comes into a secured stack; `code` is the folder that services run.
         """
         self._home = home
+        self._code = code
         self._file = home.run / "pipeline.yaml"
         self._file.write_text(yaml.safe_dump(dict(spec), allow_unicode=True, sort_keys=False))
         self.spec = load_pipeline(self._file, {})
@@ -93,11 +97,13 @@ class RunningPipeline:
             Ports(home, {}, {}),
             self.reports.append,
             self.admission,
+            code,
         )
 
     def __enter__(self) -> Self:
         reap_leftovers(self._home)
-        ensure_topics(self.settings, self.topology.topics())
+        if self._code == CHECKOUT:  # another release makes its own
+            ensure_topics(self.settings, self.topology.topics())
         if self.admission:
             self.admission.grant(self._file)
         try:
@@ -213,6 +219,10 @@ class RunningPipeline:
     def replace(self, name: str) -> Service:
         """Start another process under a service's name; give back the old one, left to itself."""
         return self._services.replace(name)
+
+    def exchange(self, name: str, code: Path) -> int | None:
+        """End a service in order and start it from another folder of code; give its exit code."""
+        return self._services.exchange(name, code)
 
     def wait_until_ready(self) -> None:
         self._services.wait_until_ready()

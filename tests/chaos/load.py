@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from dovetail.demo.events import EventBatch
 from dovetail.demo.generate import GenerateSettings, generate
 from dovetail.demo.sender import KafkaSender
+from dovetail.join.columns import Column
 
 if TYPE_CHECKING:
-    from dovetail.demo.events import EventBatch
+    from collections.abc import Callable
+
     from dovetail.testing.pipeline import RunningPipeline
 
 
@@ -22,13 +25,21 @@ class Load:
     on the topic once.
     """
 
-    def __init__(self, pipeline: RunningPipeline, rate: float, seed: int, keys: int) -> None:
+    def __init__(
+        self,
+        pipeline: RunningPipeline,
+        rate: float,
+        seed: int,
+        keys: int,
+        respell: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """`respell` changes how an event is written, for a pipeline with other fields."""
         # A broker that is back is to be found in a moment.
         config = pipeline.settings.client({"reconnect.backoff.max.ms": 500})
         self._settings = GenerateSettings(rate=rate, skew=1.0, seed=seed, keys=keys)
         self._config = config
         self._topic = pipeline.topology.source.name
-        self._sender = _Counted(KafkaSender(config, self._topic, _PATIENCE_S))
+        self._sender = _Counted(KafkaSender(config, self._topic, _PATIENCE_S), respell)
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="load")
@@ -66,13 +77,19 @@ class Load:
 
 
 class _Counted:
-    def __init__(self, sender: KafkaSender) -> None:
+    def __init__(self, sender: KafkaSender, respell: Callable[[bytes], bytes] | None) -> None:
         self._sender = sender
+        self._respell = respell
         self.sent = 0
 
     def send(self, batch: EventBatch) -> None:
-        self._sender.send(batch)
+        self._sender.send(_respelled(batch, self._respell) if self._respell else batch)
         self.sent += len(batch)
 
     def flush(self) -> None:
         self._sender.flush()
+
+
+def _respelled(batch: EventBatch, respell: Callable[[bytes], bytes]) -> EventBatch:
+    events = Column.of([respell(event or b"") for event in batch.values()])
+    return EventBatch(events.data, events.bounds, batch.tombstones, batch.kinds)

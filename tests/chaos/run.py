@@ -161,6 +161,7 @@ def _run(
 
 
 def load_master(database_url: str) -> None:
+    """Make the table `offers`, of `KEYS` products."""
     load_catalogue(database_url, rows=KEYS, report=lambda _: None)
     with psycopg.connect(database_url) as connection:
         connection.execute(_MASTER)

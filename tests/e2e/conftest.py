@@ -43,6 +43,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_STARTS_S), append=False)
 
 
+@contextmanager
+def running(pipeline: RunningPipeline) -> Iterator[None]:
+    """Run a pipeline, and delete its topics afterwards."""
+    try:
+        with pipeline:
+            yield
+    finally:
+        admin = admin_of(pipeline.settings)
+        there = admin.list_topics(timeout=30).topics
+        own = [name for name in there if name.startswith(pipeline.spec.name)]
+        for deletion in admin.delete_topics(own).values() if own else ():
+            deletion.result(30)
+
+
 @pytest.fixture(scope="session")
 def kernels(stack: Stack) -> None:
     """Compile what the services run, before seven processes at once would."""
@@ -88,15 +102,8 @@ def run_pipeline(
     def run(spec: dict[str, Any], **environment: str) -> Iterator[RunningPipeline]:
         named = {"name": f"test-{uuid.uuid4().hex[:12]}", "engine": str(ENGINE), **spec}
         pipeline = RunningPipeline(home, stack.bootstrap, database, named, environment=environment)
-        try:
-            with pipeline:
-                yield pipeline
-        finally:
-            admin = admin_of(pipeline.settings)
-            own = [topic.name for topic in pipeline.topology.topics()]
-            own = [name for name in own if name.startswith(named["name"])]
-            for deletion in admin.delete_topics(own).values():
-                deletion.result(30)
+        with running(pipeline):
+            yield pipeline
 
     return run
 
