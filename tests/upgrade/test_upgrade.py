@@ -1,8 +1,8 @@
 """From the previous release to the present one and back, under load: nothing is lost or twice.
 
 Both releases are on the topics meanwhile, and take over from each other all that is kept there:
-batches in flight, ledgers, migrations, requests by HTTP, orders. Progress above what is committed is
-there when a disk phase ends, but seldom when the next begins: its loss would not be noticed here.
+batches in flight, ledgers, migrations, requests by HTTP, orders. Progress above what is
+committed is not shown to be: code that forgets it passes, too.
 """
 
 from __future__ import annotations
