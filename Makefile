@@ -92,11 +92,11 @@ check: $(VENV)/ready ## Lint, format, types, and advisories on what is pinned
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m deploy.audit
+	$(BIN)/python -m deploy.advisories
 
-.PHONY: audit
-audit: $(VENV)/ready ## Advisories on what is pinned; fails, too, where none can be asked
-	@$(BIN)/python -m deploy.audit --strict
+.PHONY: advisories
+advisories: $(VENV)/ready ## Advisories on what is pinned; fails, too, where none can be asked
+	@$(BIN)/python -m deploy.advisories --strict
 
 .PHONY: format
 format: $(VENV)/ready ## Format the code and fix what can be fixed

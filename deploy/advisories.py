@@ -1,6 +1,6 @@
-"""`make audit`, and a part of `make check`: ask for advisories on all that is pinned.
+"""`make advisories`, and a part of `make check`: ask for advisories on all that is pinned.
 
-    python -m deploy.audit [--strict]
+    python -m deploy.advisories [--strict]
 
 pip-audit asks the package index for the advisories on every line of constraints.txt. A known
 vulnerability ends it with 1. So does, with --strict, a package of which nothing could be learned,
@@ -75,7 +75,7 @@ def asked() -> Found:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m deploy.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m deploy.advisories", description=__doc__)
     parser.add_argument("--strict", action="store_true", help="fail if anything is not known")
     strict = parser.parse_args(arguments).strict
     return judge(asked(), strict=strict)
