@@ -28,7 +28,10 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
     """Read the stream's one batch, whose columns of these names have to be of these types."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
-        schema = pa.ipc.read_schema(messages.read_next_message())
+        head = messages.read_next_message()
+        if head.type != "schema":  # Arrow does not look, and would read beyond memory
+            raise ForeignError("a message is no batch: its stream does not begin with a schema")
+        schema = pa.ipc.read_schema(head)
         body = messages.read_next_message()
         _require_plain(body)
         batch = pa.ipc.read_record_batch(body, schema)

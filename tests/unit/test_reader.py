@@ -53,6 +53,12 @@ def cut_entry():
     return pa.array([b"", whole[:-8]], pa.large_binary())
 
 
+def without_schema():
+    """The batch alone, which Arrow would take for its schema."""
+    batch = pa.record_batch(columns())
+    return Batch(pipeline="sales", slot=3, events=2, arrow=batch.serialize().to_pybytes())
+
+
 LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 FOREIGN = {
     "nothing": (b"", "no batch"),
@@ -73,6 +79,7 @@ FOREIGN = {
     "keys of another type": (message(columns(key=pa.array(["7", "8"]))), "key is string"),
     "a null": (message(columns(key=pa.array([7, None]))), "without nulls"),
     "compressed": (message(columns(), options=LZ4), "compressed"),
+    "no schema": (without_schema().SerializeToString(), "begin with a schema"),
     "an event that is none": (
         message(columns(event=pa.array([b"{}", b""], pa.large_binary()))),
         "no JSON object",
