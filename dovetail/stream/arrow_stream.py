@@ -28,10 +28,7 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
     """Read the stream's one batch, whose columns of these names have to be of these types."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
-        head = messages.read_next_message()
-        if head.type != "schema":  # Arrow does not look, and would read beyond memory
-            raise ForeignError("a message is no batch: its stream does not begin with a schema")
-        schema = pa.ipc.read_schema(head)
+        schema = _schema(messages.read_next_message())
         body = messages.read_next_message()
         _require_plain(body)
         batch = pa.ipc.read_record_batch(body, schema)
@@ -42,6 +39,12 @@ def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.Recor
     except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
         raise ForeignError(f"a message is no batch: {error}") from None
     return batch
+
+
+def _schema(head: pa.ipc.Message) -> pa.Schema:
+    if head.type != "schema":  # Arrow does not look, and would read beyond memory
+        raise ForeignError("a message is no batch: its stream does not begin with a schema")
+    return pa.ipc.read_schema(head)
 
 
 def _require_plain(body: pa.ipc.Message) -> None:
