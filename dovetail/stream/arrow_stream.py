@@ -23,6 +23,9 @@ _VTABLE_HEAD = 4
 _HEADER_FIELD, _COMPRESSION_FIELD = 2, 3
 """Places in the tables Message and RecordBatch of Arrow's Message.fbs."""
 
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""A mark that a message follows, and a message of no bytes."""
+
 
 def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     """Read the stream's one batch, whose columns of these names have to be of these types."""

@@ -17,6 +17,7 @@ The Arrow record batch inside the envelope (proto/…/batch.proto) has these col
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow as pa
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
 from dovetail.join.entry import Entries
-from dovetail.stream.arrow_stream import ascending, objects, read_batch
+from dovetail.stream.arrow_stream import END_OF_STREAM, ascending, objects, read_batch
 from dovetail.stream.envelope import ForeignError, opened, wrapped
 
 if TYPE_CHECKING:
@@ -141,24 +142,28 @@ class EventBatch:
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
-        columns = {
-            **({} if self.keyless else {"key": pa.array(self.keys.values)}),
-            "event": _to_arrow(self.events),
-            "partition": pa.array(self.partitions),
-            "offset": pa.array(self.offsets),
-            "timestamp": pa.array(self.timestamps),
+        columns: dict[str, Column | Ints | SmallInts] = {
+            **({} if self.keyless else {"key": self.keys.values}),
+            "event": self.events,
+            "partition": self.partitions,
+            "offset": self.offsets,
+            "timestamp": self.timestamps,
         }
         if self.keys.texts.bounds[-1] > self.keys.texts.bounds[0]:
-            columns["text"] = _to_arrow(self.keys.texts)
+            columns["text"] = self.keys.texts
         if self.event_times is not None:
-            columns["event_time"] = pa.array(self.event_times)
+            columns["event_time"] = self.event_times
         if self.entries is not None:
-            columns["entry"] = _to_arrow(self.entries)
-        record_batch = pa.record_batch(columns)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, record_batch.schema) as writer:
-            writer.write_batch(record_batch)
-        return wrapped(Batch(pipeline=pipeline, slot=slot, events=len(self)), sink.getvalue())
+            columns["entry"] = self.entries
+        arrays = [_to_arrow(_TYPES[name], column) for name, column in columns.items()]
+        # Arrow's own writer costs as much as copying a thousand events: it grows a buffer as it
+        # goes, and writes a schema anew that is nearly always the same.
+        return wrapped(
+            Batch(pipeline=pipeline, slot=slot, events=len(self)),
+            _schema(tuple(columns)),
+            pa.record_batch(arrays, names=list(columns)).serialize(),
+            END_OF_STREAM,
+        )
 
     @classmethod
     def from_message(cls, message: bytes | Bytes) -> Self:
@@ -239,12 +244,19 @@ def _entries(batches: Sequence[EventBatch]) -> Column | None:
     )
 
 
-def _to_arrow(column: Column) -> pa.Array:
+@cache
+def _schema(names: tuple[str, ...]) -> bytes:
+    return bytes(pa.schema([(name, _TYPES[name]) for name in names]).serialize())
+
+
+def _to_arrow(kind: pa.DataType, column: Column | Ints | SmallInts) -> pa.Array:
+    if not isinstance(column, Column):
+        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
     first = column.bounds[0]
     bounds = column.bounds - first if first else column.bounds
     data = column.data[first : column.bounds[-1]]
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
+    return pa.Array.from_buffers(kind, len(column), buffers)
 
 
 def _from_arrow(array: Any, message: Bytes) -> Column:

@@ -27,10 +27,11 @@ class ForeignError(ValueError):
     """A message is not what its topic carries."""
 
 
-def wrapped(head: Batch, arrow: pa.Buffer) -> bytes:
-    """Serialise a batch whose stream is not in `head`."""
+def wrapped(head: Batch, *stream: bytes | pa.Buffer) -> bytes:
+    """Serialise a batch whose stream is not in `head`; the stream comes in pieces."""
     tag = _ARROW << 3 | _LENGTH
-    return b"".join((head.SerializeToString(), _varint(tag), _varint(arrow.size), arrow))
+    size = sum(map(len, stream))
+    return b"".join((head.SerializeToString(), _varint(tag), _varint(size), *stream))
 
 
 def opened(message: memoryview) -> tuple[Batch, memoryview]:
