@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,3 +165,25 @@ def secured_pipeline(stack, database, spec, folder, as_user=None):
         own = [name for name in own if name.startswith(named["name"])]
         for deletion in admin.delete_topics(own).values():
             deletion.result(30)
+
+
+def what_a_refused_mapper_says(secured, environment):
+    """Start one that the broker will not let in; return what it printed before it ended."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.mapper.main"],
+        cwd=CHECKOUT,
+        env={
+            **os.environ,
+            "KAFKA_BOOTSTRAP": secured.stack.bootstrap,
+            "DATABASE_URL": "postgresql://nobody@nowhere/none",
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == 2
+    assert "mapper: the Kafka broker at" in ended.stdout
+    return ended.stdout

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
@@ -21,7 +18,7 @@ from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
 from services.access.tokens import Tokens
 from services.spark.runs import control_engine
-from tests.e2e.secured import settings_of
+from tests.e2e.secured import settings_of, what_a_refused_mapper_says
 
 
 def written(file, text):
@@ -135,21 +132,6 @@ def test_a_database_takes_nobody_without_tls(secured):
 
 def test_a_service_with_a_wrong_password_ends_and_says_so(secured, tmp_path):
     wrong = written(tmp_path / "password", "not-the-password")
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.mapper.main"],
-        cwd=CHECKOUT,
-        env={
-            **os.environ,
-            "KAFKA_BOOTSTRAP": secured.stack.bootstrap,
-            "DATABASE_URL": "postgresql://nobody@nowhere/none",
-            **secured.security.kafka_environment(SUPER_USER),
-            "KAFKA_SASL_PASSWORD_FILE": wrong,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert ended.returncode == 2
-    assert "mapper: the Kafka broker at" in ended.stderr
-    assert "not-the-password" not in ended.stdout + ended.stderr
+    environment = secured.security.kafka_environment(SUPER_USER)
+    said = what_a_refused_mapper_says(secured, {**environment, "KAFKA_SASL_PASSWORD_FILE": wrong})
+    assert "not-the-password" not in said

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 
 import pytest
 
 from deploy.local.certificates import ensure_certificates
-from deploy.local.home import CHECKOUT
 from dovetail.errors import NotAllowedError
 from dovetail.permissions import GENERATOR, Operation, Permission, Resource
 from dovetail.stream import acls
@@ -18,7 +14,12 @@ from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.topology import Topic
 from tests.e2e import shop
 from tests.e2e.identity import IdentityProvider
-from tests.e2e.secured import TOKENS_LAST_S, secured_pipeline, settings_of
+from tests.e2e.secured import (
+    TOKENS_LAST_S,
+    secured_pipeline,
+    settings_of,
+    what_a_refused_mapper_says,
+)
 from tests.e2e.test_secure import no_secret_is_seen
 
 WITHIN_S = 240.0
@@ -116,21 +117,8 @@ def test_a_provider_by_another_authority_is_not_asked(secured, tmp_path):
 def test_a_service_with_a_wrong_secret_ends_and_says_so(secured, tmp_path):
     wrong = tmp_path / "secret"
     wrong.write_text("not-the-secret")
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.mapper.main"],
-        cwd=CHECKOUT,
-        env={
-            **os.environ,
-            "KAFKA_BOOTSTRAP": secured.stack.bootstrap,
-            "DATABASE_URL": "postgresql://nobody@nowhere/none",
-            **secured.provider.environment(GENERATOR),
-            "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE": str(wrong),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    environment = secured.provider.environment(GENERATOR)
+    said = what_a_refused_mapper_says(
+        secured, {**environment, "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE": str(wrong)}
     )
-    assert ended.returncode == 2
-    assert "mapper: the Kafka broker at" in ended.stderr
-    assert "not-the-secret" not in ended.stdout + ended.stderr
+    assert "not-the-secret" not in said
