@@ -28,7 +28,7 @@ SCHEMA = "dovetail"
 TOKENS = "tokens"
 
 _DENIED = re.compile(r"permission denied for (table|view|schema|sequence|relation|database) (\S+)")
-_VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def script(pipeline: Pipeline) -> str:
@@ -84,7 +84,7 @@ def _grant_for(kind: str, name: str, statement: str) -> str:
         return f"CREATE ON DATABASE {name}"
     if kind == "sequence":
         return f"USAGE ON SEQUENCE {SCHEMA}.{name}"
-    return f"{verb if verb in _VERBS else 'SELECT'} ON TABLE {SCHEMA}.{name}"
+    return f"{verb if verb in VERBS else 'SELECT'} ON TABLE {SCHEMA}.{name}"
 
 
 def _quoted(name: str) -> str:

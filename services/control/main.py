@@ -16,7 +16,7 @@ from services.access.settings import AccessSettings
 from services.control.app import create_app
 from services.control.hub import Hub
 from services.control.metrics import PlansCollector, RunsCollector
-from services.control.store.grants import let_gates_in
+from services.control.store.grants import let_gates_in, require_tables
 from services.control.store.migrations import migrate
 from services.spark.runs import control_engine
 
@@ -28,6 +28,7 @@ def main() -> int:
         access = AccessSettings.from_environment(settings.host)
         engine = control_engine(settings.control_database, pooled=True)
         migrate(engine)
+        require_tables(engine)
         let_gates_in(engine)
         hub = Hub(settings, access, engine)
         if settings.is_known:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
 
+_LABELS = Column.of([reason.label.encode() for reason in Reason])
+
 
 class IngestHandler(Handler):
     def __init__(
@@ -82,19 +84,25 @@ class IngestHandler(Handler):
         identity = origins(
             self._topology.source.name, records.partitions[bad], records.offsets[bad]
         )
-        for i, row in enumerate(bad.tolist()):
-            reason = Reason(decoded.reasons[row]).label
-            ledger.add(partition, outcome.dead(reason), 1)
-            producer.send(
-                self._topology.dead_letter.name,
-                records.value(row),
-                0,
-                headers=(
-                    (ORIGIN, identity[i]),
-                    (REASON, reason.encode()),
-                    (DETAIL, decoded.details[row].encode()),
-                ),
-            )
+        reasons = decoded.reasons[bad]
+        for number, count in enumerate(np.bincount(reasons).tolist()):
+            if count:
+                ledger.add(partition, outcome.dead(Reason(number).label), count)
+        labels = _LABELS.take(reasons.astype(np.int64))
+        details = Column.of([decoded.details[row].encode() for row in bad.tolist()])
+        events = Column(records.data, records.bounds).take(bad)
+        producer.send_many(
+            self._topology.dead_letter.name,
+            0,
+            events.data,
+            events.bounds,
+            headers=(
+                (ORIGIN, (identity.data, identity.bounds)),
+                (REASON, (labels.data, labels.bounds)),
+                (DETAIL, (details.data, details.bounds)),
+            ),
+            tombstones=records.tombstones[bad],
+        )
 
 
 def schema_of(pipeline: Pipeline) -> EventSchema:

@@ -256,7 +256,7 @@ def test_an_ingest_that_may_not_look_at_tokens_lets_nobody_in_and_names_the_gran
     assert f"GRANT {verb.split()[0]} ON {place} TO {roles.GATE}" in log
 
 
-@pytest.mark.parametrize("table", ["tokens", "revisions"])
+@pytest.mark.parametrize("table", ["tokens", "revisions", "jobs"])
 def test_control_without_one_of_its_tables_ends_and_names_the_grant(ran, table):
     with psycopg.connect(ran.settings.database_url, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE dovetail.{table} OWNER TO dovetail")

@@ -13,6 +13,7 @@ from dovetail.service.metrics import Metrics
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Records
+from dovetail.testing.fakes import RecordingProducer
 from dovetail.topology import INGEST, Topology
 from services.ingest.handler import IngestHandler
 from tests.property.avro_reference import encode
@@ -51,15 +52,6 @@ AVRO = {
 }
 
 
-class Sink:
-    def __init__(self):
-        self.batches = []
-
-    def send(self, topic, value, partition=0, **_):
-        if topic == "sales.clean":
-            self.batches.append(EventBatch.from_message(value))
-
-
 def records_of(values):
     column = Column.of(values)
     count = len(values)
@@ -84,11 +76,11 @@ def load(tmp_path):
 
 
 def passed_on(pipeline, values, lag=None, clock=lambda: 10.0):
-    sink = Sink()
+    producer = RecordingProducer()
     handler = IngestHandler(pipeline, Topology(pipeline), lag, clock)
-    handler.handle(records_of(values), sink, Ledger())
-    (batch,) = sink.batches
-    return batch
+    handler.handle(records_of(values), producer, Ledger())
+    (message,) = producer.sent["sales.clean"]
+    return EventBatch.from_message(message.value)
 
 
 EVENTS = [
