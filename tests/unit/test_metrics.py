@@ -69,7 +69,11 @@ def figures_of_enrich():
             "master": {"table": "goods", "columns": ["name"]},
         }
     )
-    service = EnrichService(Settings("127.0.0.1:9", "postgresql://nobody@127.0.0.1:9/none", ROOT), pipeline, threading.Event())
+    service = EnrichService(
+        Settings("127.0.0.1:9", "postgresql://nobody@127.0.0.1:9/none", ROOT),
+        pipeline,
+        threading.Event(),
+    )
     service.note([], 0.5, {})
     return service._figures
 
