@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.demo.generate import GenerateSettings
-from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.columns import Bytes, Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Read
 from dovetail.join.phase import Relation
@@ -42,11 +42,11 @@ class Sink:
     """Keeps the batches that a stage passes on; edge messages are counted and dropped."""
 
     def __init__(self) -> None:
-        self.sent: dict[str, list[tuple[int, bytes]]] = {}
+        self.sent: dict[str, list[tuple[int, bytes | Bytes]]] = {}
         self.edge = 0
 
-    def send(self, topic: str, value: bytes | None, partition: int = 0, **_: object) -> None:
-        self.sent.setdefault(topic, []).append((partition, value or b""))
+    def send(self, topic: str, value: Bytes, partition: int = 0, **_: object) -> None:
+        self.sent.setdefault(topic, []).append((partition, value))
 
     def send_many(
         self, topic: str, _slots: object, data: object, bounds: object, **_: object
@@ -80,8 +80,8 @@ class Catalogue:
     def close(self) -> None: ...
 
 
-def records_of(messages: list[tuple[int, bytes]]) -> Records:
-    column = Column.of([value for _, value in messages])
+def records_of(messages: list[tuple[int, bytes | Bytes]]) -> Records:
+    column = Column.of([bytes(value) for _, value in messages])
     count = len(column)
     return Records(
         np.array([partition for partition, _ in messages], np.int32),

@@ -45,9 +45,14 @@ class Column:
         return (self[i] for i in range(len(self)))
 
     @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return int(self.bounds[-1] - self.bounds[0])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the values and their bounds; not what else the buffer holds."""
-        return int(self.bounds[-1] - self.bounds[0]) + self.bounds.nbytes
+        return self.size + self.bounds.nbytes
 
     def take(self, indices: Ints) -> Column:
         return Column.of_spans(self.data, self.bounds[indices], self.bounds[indices + 1])
@@ -85,6 +90,29 @@ class Column:
             bounds.append(column.bounds[1:] + (size - first))
             size += end - first
         return cls(np.concatenate(parts), np.concatenate(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Values of bytes that lie anywhere: value i is `data[starts[i]:ends[i]]`."""
+
+    data: Bytes
+    starts: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return int(self.ends.sum() - self.starts.sum())
+
+    def take(self, indices: Ints) -> Spans:
+        return Spans(self.data, self.starts[indices], self.ends[indices])
+
+    def slice(self, first: int, end: int) -> Spans:
+        return Spans(self.data, self.starts[first:end], self.ends[first:end])
 
 
 @dataclass(frozen=True, slots=True)

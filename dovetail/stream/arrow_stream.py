@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
 
 _VTABLE_HEAD = 4
-_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3
+_HEADER_FIELD, _BODY_FIELD = 2, 3
+_ROWS_FIELD, _NODES_FIELD, _BUFFERS_FIELD, _COMPRESSION_FIELD = 0, 1, 2, 3
 """Places in the tables Message and RecordBatch of Arrow's Message.fbs."""
+_PAIR = 16
+"""Bytes of a node (values, nulls) and of a buffer (place, size)."""
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """A mark that a message follows, and a message of no bytes."""
@@ -72,10 +75,25 @@ def _is_compressed(metadata: memoryview) -> bool:
     """Whether the batch's body is; read from the flatbuffer, as pyarrow has no word for it."""
     (message,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, message, _HEADER_FIELD)
-    if not header:
-        return False
-    batch = header + struct.unpack_from("<I", metadata, header)[0]
-    return _field(metadata, batch, _COMPRESSION_FIELD) != 0
+    return bool(header) and _field(metadata, _target(metadata, header), _COMPRESSION_FIELD) != 0
+
+
+def numbers_of(metadata: memoryview) -> list[int]:
+    """Where a batch's numbers stand: its rows, each node's and buffer's two, its body's size."""
+    (message,) = struct.unpack_from("<I", metadata)
+    batch = _target(metadata, _field(metadata, message, _HEADER_FIELD))
+    places = [_field(metadata, batch, _ROWS_FIELD)]
+    for number in (_NODES_FIELD, _BUFFERS_FIELD):
+        listed = _target(metadata, _field(metadata, batch, number))
+        (count,) = struct.unpack_from("<I", metadata, listed)
+        places += range(listed + 4, listed + 4 + _PAIR * count, _PAIR // 2)
+    return [*places, _field(metadata, message, _BODY_FIELD)]
+
+
+def _target(metadata: memoryview, place: int) -> int:
+    """What the offset at this place points to."""
+    offset: int = struct.unpack_from("<I", metadata, place)[0]
+    return place + offset
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:

@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from dovetail.contracts.batch_pb2 import Batch
-from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
+from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts, Spans
 from dovetail.join.entry import Entries
-from dovetail.stream.arrow_stream import END_OF_STREAM, ascending, objects, read_batch
-from dovetail.stream.envelope import ForeignError, opened, wrapped
+from dovetail.stream.arrow_stream import ascending, objects, read_batch
+from dovetail.stream.arrow_template import Template
+from dovetail.stream.envelope import ForeignError, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,13 +115,8 @@ class EventBatch:
         bounds = self.events.bounds
         if self.entries is not None:
             bounds = bounds + self.entries.bounds
-        first = 0
-        while first < len(self):
-            limit = bounds[first] + most_bytes
-            end = int(np.searchsorted(bounds, limit, side="right")) - 1
-            end = min(max(end, first + 1), first + PIECE_EVENTS, len(self))
+        for first, end in cuts(bounds, most_bytes):
             yield self if (first, end) == (0, len(self)) else self.slice(first, end)
-            first = end
 
     @classmethod
     def concatenate(cls, batches: Sequence[EventBatch]) -> EventBatch:
@@ -142,28 +138,26 @@ class EventBatch:
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
-        columns: dict[str, Column | Ints | SmallInts] = {
+        """Write it as internal topics carry it."""
+        return self.written(self.events, pipeline, slot).tobytes()
+
+    def written(self, events: Column | Spans, pipeline: str, slot: int = UNMAPPED) -> Bytes:
+        """Write it with these events, its own or the same elsewhere, without a copy on the way."""
+        columns: dict[str, Column | Spans | Ints | SmallInts] = {
             **({} if self.keyless else {"key": self.keys.values}),
-            "event": self.events,
+            "event": events,
             "partition": self.partitions,
             "offset": self.offsets,
             "timestamp": self.timestamps,
         }
-        if self.keys.texts.bounds[-1] > self.keys.texts.bounds[0]:
+        if self.keys.texts.size:
             columns["text"] = self.keys.texts
         if self.event_times is not None:
             columns["event_time"] = self.event_times
         if self.entries is not None:
             columns["entry"] = self.entries
-        arrays = [_to_arrow(_TYPES[name], column) for name, column in columns.items()]
-        # Arrow's own writer costs as much as copying a thousand events: it grows a buffer as it
-        # goes, and writes a schema anew that is nearly always the same.
-        return wrapped(
-            Batch(pipeline=pipeline, slot=slot, events=len(self)),
-            _schema(tuple(columns)),
-            pa.record_batch(arrays, names=list(columns)).serialize(),
-            END_OF_STREAM,
-        )
+        head = Batch(pipeline=pipeline, slot=slot, events=len(self))
+        return _template(tuple(columns)).message(head, list(columns.values()))
 
     @classmethod
     def from_message(cls, message: bytes | Bytes) -> Self:
@@ -224,6 +218,17 @@ class EventBatch:
         )
 
 
+def cuts(bounds: Ints, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut values with these bounds into runs of about so many bytes, of `PIECE_EVENTS` at most."""
+    first, count = 0, len(bounds) - 1
+    while first < count:
+        limit = bounds[first] + most_bytes
+        end = int(np.searchsorted(bounds, limit, side="right")) - 1
+        end = min(max(end, first + 1), first + PIECE_EVENTS, count)
+        yield first, end
+        first = end
+
+
 def _event_times(batches: Sequence[EventBatch]) -> Ints | None:
     """Put them after one another; a batch from before the pipeline named a field has none yet."""
     if all(batch.event_times is None for batch in batches):
@@ -245,18 +250,8 @@ def _entries(batches: Sequence[EventBatch]) -> Column | None:
 
 
 @cache
-def _schema(names: tuple[str, ...]) -> bytes:
-    return bytes(pa.schema([(name, _TYPES[name]) for name in names]).serialize())
-
-
-def _to_arrow(kind: pa.DataType, column: Column | Ints | SmallInts) -> pa.Array:
-    if not isinstance(column, Column):
-        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
-    first = column.bounds[0]
-    bounds = column.bounds - first if first else column.bounds
-    data = column.data[first : column.bounds[-1]]
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(kind, len(column), buffers)
+def _template(names: tuple[str, ...]) -> Template:
+    return Template([(name, _TYPES[name]) for name in names])
 
 
 def _from_arrow(array: Any, message: Bytes) -> Column:

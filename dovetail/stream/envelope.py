@@ -7,14 +7,9 @@ is put behind them as the wire format has it, and found there again by walking o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from google.protobuf.message import DecodeError
 
 from dovetail.contracts.batch_pb2 import Batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ARROW = Batch.ARROW_FIELD_NUMBER
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
@@ -27,11 +22,10 @@ class ForeignError(ValueError):
     """A message is not what its topic carries."""
 
 
-def wrapped(head: Batch, *stream: bytes | pa.Buffer) -> bytes:
-    """Serialise a batch whose stream is not in `head`; the stream comes in pieces."""
+def before_stream(head: Batch, size: int) -> bytes:
+    """Serialise a batch up to its stream, of so many bytes, which is not in `head`."""
     tag = _ARROW << 3 | _LENGTH
-    size = sum(map(len, stream))
-    return b"".join((head.SerializeToString(), _varint(tag), _varint(size), *stream))
+    return head.SerializeToString() + _varint(tag) + _varint(size)
 
 
 def opened(message: memoryview) -> tuple[Batch, memoryview]:

@@ -130,12 +130,13 @@ class RecordingProducer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: bytes | Bytes | None,
         partition: int = -1,
         key: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        self.sent[topic].append(Sent(partition, value, key, dict(headers)))
+        written = None if value is None else bytes(value)
+        self.sent[topic].append(Sent(partition, written, key, dict(headers)))
 
     def send_many(
         self,

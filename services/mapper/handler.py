@@ -10,15 +10,16 @@ import numpy as np
 from dovetail.join.mapper import Mapper, groups
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
-from dovetail.stream.batch import PIECE_BYTES, EventBatch
+from dovetail.stream.deal import Deal
 from dovetail.stream.loop import Handler
 from dovetail.stream.provenance import ORIGIN, REASON, origins
 from dovetail.stream.reader import BatchReader
 from services.mapper.skew import Skew
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Flags, JoinKeys
+    from dovetail.join.columns import Flags, Ints, JoinKeys
     from dovetail.pipeline.spec import Pipeline
+    from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
@@ -56,8 +57,8 @@ class MapperHandler(Handler):
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         batches = self._reader.read(records, producer)
         # All batches at once: fewer and larger messages a slot.
-        events = EventBatch.concatenate([batch for _, batch in batches])
-        kept = self._guard.admit(events.keys) if self._guard else None
+        deal = Deal([batch for _, batch in batches], records.data)
+        kept = self._guard.admit(deal.keys) if self._guard else None
         first = 0
         for partition, batch in batches:
             end = first + len(batch)
@@ -67,11 +68,12 @@ class MapperHandler(Handler):
             if self._guard:
                 ledger.add(partition, outcome.shed(self._guard.strategy), len(batch) - going)
             first = end
+        rows = np.arange(len(deal.keys))
         if kept is not None and self._guard:
-            shed = events.take(np.flatnonzero(~kept))
+            shed = deal.batch(np.flatnonzero(~kept))
             send_shed(producer, self._topology, shed, self._guard.strategy)
-            events = events.take(np.flatnonzero(kept))
-        self._map(events, producer)
+            rows = np.flatnonzero(kept)
+        self._map(deal, rows, producer)
 
     def figures(self) -> dict[str, float]:
         return {
@@ -84,12 +86,11 @@ class MapperHandler(Handler):
         if self._guard:
             self._guard.close()
 
-    def _map(self, events: EventBatch, producer: Producer) -> None:
+    def _map(self, deal: Deal, rows: Ints, producer: Producer) -> None:
         by_slot = np.zeros(self._pipeline.slots, np.int64)
-        for slot, positions in groups(self._mapper.slots(events.keys)):
+        for slot, positions in groups(self._mapper.slots(deal.keys)[rows]):
             by_slot[slot] = len(positions)
-            for piece in events.take(positions).pieces(PIECE_BYTES):
-                message = piece.to_message(self._pipeline.name, slot)
+            for message in deal.messages(rows[positions], self._pipeline.name, slot):
                 producer.send(self._topology.mapped.name, message, slot)
         self._skew.add(by_slot, time.monotonic())
 

@@ -12,6 +12,7 @@ from dovetail.pipeline.spec import Pipeline
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Records
+from dovetail.testing.fakes import RecordingProducer
 from dovetail.topology import Topology
 from services.ingest.handler import IngestHandler
 from services.mapper.handler import MapperHandler
@@ -19,16 +20,6 @@ from services.spark.enrich_decode import BAD, EVENTS, REACHED, BadEvents, decode
 from tests.e2e import shop
 
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
-
-
-class Sent:
-    """A producer that keeps what is sent."""
-
-    def __init__(self):
-        self.messages = []
-
-    def send(self, topic, value, partition=0, headers=(), **_):
-        self.messages.append((topic, value, partition, dict(headers)))
 
 
 def batch_of_source(events, partitions):
@@ -44,12 +35,15 @@ def batch_of_source(events, partitions):
 
 
 def by_services(pipeline, topology, records):
-    ingest, mapped = Sent(), Sent()
+    ingest, mapped = RecordingProducer(), RecordingProducer()
     IngestHandler(pipeline, topology).handle(records, ingest, Ledger())
-    clean = [value for topic, value, _, _ in ingest.messages if topic == topology.clean.name]
-    dead = [one for one in ingest.messages if one[0] == topology.dead_letter.name]
+    clean = [message.value for message in ingest.sent[topology.clean.name]]
+    dead = ingest.sent[topology.dead_letter.name]
     MapperHandler(pipeline, topology).handle(of_values(clean), mapped, Ledger())
-    return [(slot, EventBatch.from_message(value)) for _, value, slot, _ in mapped.messages], dead
+    return [
+        (message.partition, EventBatch.from_message(message.value))
+        for message in mapped.sent[topology.mapped.name]
+    ], dead
 
 
 def of_values(values):
@@ -99,8 +93,10 @@ def test_decode_gives_what_ingest_and_mapper_send(shape, pieces):
                 origin = f"{topology.source.name}/{bad.partitions[i]}/{bad.offsets[i]}"
                 told = (origin, bad.reasons[i], bad.details[i])
                 buried.append((*(text.encode() for text in told), bad.values[i]))
-    named = [(*(headers[name] for name in (b"origin", b"reason", b"detail")), value)
-             for _, value, _, headers in dead]  # fmt: skip
+    named = [
+        (*(letter.headers[name] for name in (b"origin", b"reason", b"detail")), letter.value)
+        for letter in dead
+    ]
     assert sorted(buried, key=repr) == sorted(named, key=repr)
 
     reached = {

@@ -66,12 +66,12 @@ class Producer(Client):
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: bytes | NDArray[np.uint8] | None,
         partition: int = UNASSIGNED_PARTITION,
         key: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        data, bounds = _column(value or b"")
+        data, bounds = _column(b"" if value is None else value)
         self.send_many(
             topic,
             partition,
@@ -290,7 +290,7 @@ def _argument(kind: int, *words: int) -> tuple[int, ...]:
     return (kind, *words, *(0,) * (_WORDS - 1 - len(words)))
 
 
-def _column(value: bytes) -> Column:
+def _column(value: bytes | NDArray[np.uint8]) -> Column:
     return np.frombuffer(value, np.uint8), np.array([0, len(value)], np.int64)
 
 

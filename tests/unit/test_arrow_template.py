@@ -1,0 +1,61 @@
+"""What is put together from a template is what Arrow would have written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dovetail.contracts.batch_pb2 import Batch
+from dovetail.join.columns import Column, Spans
+from dovetail.stream.arrow_template import Template
+from dovetail.stream.envelope import opened
+
+KINDS = [
+    ("key", pa.int64()),
+    ("event", pa.large_binary()),
+    ("partition", pa.int32()),
+    ("text", pa.large_binary()),
+]
+
+
+def by_arrow(columns: list[pa.Array]) -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch(columns, schema=pa.schema(KINDS))
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 500])
+def test_a_stream_is_the_one_that_arrow_writes(rows: int) -> None:
+    numbers = np.arange(rows) * 7 - 3
+    partitions = numbers.astype(np.int32)
+    events = [b'{"id":%d}' % number for number in range(rows)]
+    texts = [b"" if number % 3 else b"k" * number for number in range(rows)]
+    expected = by_arrow(
+        [
+            pa.array(numbers),
+            pa.array(events, pa.large_binary()),
+            pa.array(partitions),
+            pa.array(texts, pa.large_binary()),
+        ]
+    )
+    # In the middle of its buffer, and in another order than it is written in.
+    around = Column.of([b"before", *texts, b"after"]).slice(1, rows + 1)
+    backwards = Column.of(events[::-1])
+    spans = Spans(backwards.data, backwards.bounds[:-1][::-1], backwards.bounds[1:][::-1])
+    for written in (Column.of(events), spans):
+        head = Batch(pipeline="sales", slot=3, events=rows)
+        message = Template(KINDS).message(head, [numbers, written, partitions, around])
+        found, stream = opened(message.data)
+        assert (found, bytes(stream)) == (head, expected)
+
+
+def test_a_template_is_not_changed_by_what_is_written_with_it() -> None:
+    template = Template([("key", pa.int64())])
+    few, many = (
+        template.message(Batch(events=rows), [np.arange(rows)]).tobytes() for rows in (2, 300)
+    )
+    again = template.message(Batch(events=2), [np.arange(2)]).tobytes()
+    assert few == again != many
