@@ -40,7 +40,7 @@ from services.mapper.handler import MapperHandler
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dovetail.join.columns import Flags
+    from dovetail.join.columns import Bytes, Flags
     from dovetail.join.exchange import Request
     from dovetail.pipeline.spec import Pipeline
 
@@ -79,8 +79,8 @@ class _Sink:
     def __init__(self) -> None:
         self.sent: dict[str, list[tuple[int, bytes]]] = {}
 
-    def send(self, topic: str, value: bytes | None, partition: int = 0, **_: Any) -> None:
-        self.sent.setdefault(topic, []).append((partition, value or b""))
+    def send(self, topic: str, value: bytes | Bytes, partition: int = 0, **_: Any) -> None:
+        self.sent.setdefault(topic, []).append((partition, bytes(value)))
 
     def send_many(self, topic: str, _: Any, data: Any, bounds: Any, **__: Any) -> None:
         column = Column(data, bounds)
