@@ -159,6 +159,10 @@ class Step:
         """From the start of a step that took so many bytes to that of the next."""
         return self.linger_s * (1 + 2 * min(1.0, taken / _A_LOT))
 
+    def is_full(self, records: Records) -> bool:
+        """Whether a step that takes these is about as large as one can be."""
+        return len(records) >= self.max_records or len(records.data) > self.max_bytes * 3 // 4
+
 
 class Loop:
     def __init__(
@@ -187,6 +191,7 @@ class Loop:
         self._failures = 0
         self._step_started = 0.0
         self._taken = 0
+        self._was_full = False
         self._in_step = False
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
@@ -299,9 +304,12 @@ class Loop:
             self._in_step = False
 
     def _linger(self) -> None:
-        """Let records gather: a transaction costs the same for one event as for thousands."""
+        """Let records gather: a transaction costs the same for one event as for thousands.
+
+        Not behind a full step: more are there than the next one can take.
+        """
         rest = self._step_started + self._size.pause(self._taken) - time.monotonic()
-        if rest > 0:
+        if rest > 0 and not self._was_full:
             self._stopping.wait(rest)
 
     def _arrived(self, timeout_s: float) -> Records:
@@ -324,6 +332,7 @@ class Loop:
 
     def _step(self, records: Records) -> None:
         started = self._step_started = time.monotonic()
+        self._was_full = self._size.is_full(records)
         # Step 2
         self._in_step = True
         self._producer.begin()
