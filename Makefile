@@ -34,15 +34,16 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
-test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests
-	$(BIN)/python -m pytest tests/chaos tests/e2e $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests, and jobs on Spark
+	$(BIN)/python -m pytest tests/chaos tests/e2e $(SPARK_JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
-# The longest of Spark's parts; `make test` has the others, and whole jobs in test-pipeline.
-SPARK_PARTS := tests/integration/test_spark_tasks.py tests/integration/test_spark_frequency.py
+SPARK_JOBS := $(addprefix tests/integration/test_spark_,commit.py plan_worth.py runs.py snapshot.py)
+# The longest of Spark's parts are left to `make test-spark`.
+SPARK_PARTS := $(addprefix tests/integration/test_spark_,tasks.py frequency.py)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration $(SPARK_PARTS:%=--ignore=%) $(TESTS)
+	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration $(patsubst %,--ignore=%,$(SPARK_JOBS) $(SPARK_PARTS)) $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
