@@ -494,10 +494,11 @@ class Loop:
     def _settled(self, held: set[int]) -> dict[int, tuple[int, str]]:
         """Read what is committed; end what the broker still waits for, if that is our own.
 
-        A broker that is killed and started under load may keep offsets of a transaction that has
-        long ended as pending for ever, over restarts, and let nobody read the partition's offset
-        (docs/decisions/0025). All transactions of our id are over since its producer was made, so
-        what pends is none. The next one of the same id, over the same partitions, replaces it.
+        A broker that is killed and started under load may forget to end a transaction where it
+        had written: its offsets pend for ever, over restarts, and let nobody read the partition's
+        offset, and its messages wait for the next end of a transaction of the same id, which would
+        make them visible (docs/decisions/0025). All transactions of our id are over since its
+        producer was made, so one that writes everywhere and is aborted ends what is left.
         """
         try:
             return self._consumer.committed(_UNSETTLED_S)
@@ -511,13 +512,18 @@ class Loop:
             known = {partition: found[partition] for partition in held if partition in found}
             if not known:
                 raise
-        log.warning("offsets are pending for ever: written again", extra={"partitions": [*known]})
+        log.warning("a transaction was never ended: aborted", extra={"partitions": [*known]})
         for partition, committed in known.items():
             self._ledger.open(partition, committed.text)
         self._in_step = True
         self._producer.begin()
+        for topic in self._stage.writes:
+            for partition in range(topic.partitions):
+                # With a key, as a compacted topic takes no other; nobody will see it.
+                self._producer.send(topic.name, None, partition, key=b"aborted")
         self._send_offsets({partition: at.offset for partition, at in known.items()})
-        self._producer.commit(_TIMEOUT_S)
+        self._producer.flush(_TIMEOUT_S)
+        self._producer.abort(_TIMEOUT_S)
         self._in_step = False
         return self._consumer.committed(_UNSETTLED_S)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 
@@ -16,8 +17,8 @@ from dovetail.stream.loop import Handler, Loop, Step
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import Consumer, KafkaFailure
 from dovetail.stream.rdkafka.errors import TIMED_OUT
-from dovetail.stream.topics import ensure_topics
-from dovetail.topology import Stage, Topic
+from dovetail.stream.topics import admin_of, ends, ensure_topics
+from dovetail.topology import Keeps, Stage, Topic
 
 RECORDS = 40
 AT_ONCE = 5
@@ -67,10 +68,10 @@ def send(settings, topic, values):
 
 
 @contextmanager
-def running(settings, source, handler, steps):
+def running(settings, source, handler, steps, writes=()):
     group = f"{source.name}.group"
     loop = Loop(
-        Stage("test", source, ()),
+        Stage("test", source, writes),
         group,
         settings,
         handler,
@@ -85,6 +86,31 @@ def running(settings, source, handler, steps):
         loop.stop()
         thread.join(30)
         assert not thread.is_alive()
+
+
+def visible(settings, topic):
+    """What whoever reads the committed messages of a topic finds."""
+    consumer = confluent_kafka.Consumer(
+        settings.client(
+            {
+                "group.id": f"{topic.name}.reader",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+    )
+    numbers = range(topic.partitions)
+    consumer.assign([confluent_kafka.TopicPartition(topic.name, number, 0) for number in numbers])
+    found, left = [], set(numbers)
+    while left:
+        message = consumer.poll(30)
+        assert message is not None, "the topic's end was not reached"
+        if message.error() is None:
+            found.append(message.value())
+        else:
+            left.discard(message.partition())
+    consumer.close()
+    return found
 
 
 def await_(condition, what):
@@ -132,9 +158,11 @@ def test_who_has_no_room_is_handed_nothing_and_everything_once_afterwards(settin
     assert sorted(handler.seen) == sorted([b"first", b"second", *values])
 
 
-def test_offsets_that_pend_for_ever_are_written_again_for_all_partitions(
-    settings, source, monkeypatch
+def test_a_transaction_that_was_never_ended_is_aborted_wherever_it_may_have_written(
+    settings, source, kafka_namespace, monkeypatch
 ):
+    output = Topic(f"{kafka_namespace}output", 3, Keeps.LATEST)
+    ensure_topics(settings, [output])
     first, second = ([b"%d %d" % (run, number) for number in range(10)] for run in range(2))
     send(settings, source, first)
     with running(settings, source, Recorder(), []) as offsets:
@@ -157,8 +185,11 @@ def test_offsets_that_pend_for_ever_are_written_again_for_all_partitions(
     monkeypatch.setattr(rdkafka.Producer, "send_offsets", written)
     send(settings, source, second)
     handler = Recorder()
-    with running(settings, source, handler, []) as offsets:
+    with running(settings, source, handler, [], (output,)) as offsets:
         await_(lambda: committed(offsets) == 2 * len(first), "the second were not committed")
     assert not pending
+    # A record and the mark of its end on each; what was open there before is aborted with it.
+    assert ends(admin_of(settings), output) == [2] * output.partitions
+    assert visible(settings, output) == []
     assert sent[0] == {partition: (at.offset, at.text) for partition, at in before.items()}
     assert sorted(handler.seen) == sorted(second)
