@@ -49,6 +49,7 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
 from dovetail.stream.rdkafka.errors import TIMED_OUT
+from dovetail.stream.takeover import abort_forgotten, take_over, write_nothing
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -442,6 +443,7 @@ class Loop:
     def _abort(self) -> None:
         try:
             self._producer.abort(_TIMEOUT_S)
+            abort_forgotten(self._settings, self._producer, self._stage.writes)
         except KafkaFailure as failure:
             log.warning("abort failed, taking a new producer", extra={"reason": str(failure)})
             self._producer.close()
@@ -468,7 +470,7 @@ class Loop:
             ),
             compressed=[topic.name for topic in self._stage.writes if topic.compressed],
         )
-        producer.init_transactions(_TIMEOUT_S)
+        take_over(self._settings, producer, self._stage.writes)
         return producer
 
     def _assign(self, partitions: list[int]) -> None:
@@ -494,11 +496,9 @@ class Loop:
     def _settled(self, held: set[int]) -> dict[int, tuple[int, str]]:
         """Read what is committed; end what the broker still waits for, if that is our own.
 
-        A broker that is killed and started under load may forget to end a transaction where it
-        had written: its offsets pend for ever, over restarts, and let nobody read the partition's
-        offset, and its messages wait for the next end of a transaction of the same id, which would
-        make them visible (docs/decisions/0025). All transactions of our id are over since its
-        producer was made, so one that writes everywhere and is aborted ends what is left.
+        Offsets of a transaction that the broker has forgotten to end pend for ever, over restarts,
+        and let nobody read the partition's offset. They are ended as its messages are: by a
+        transaction that writes everywhere, them too, and is aborted (docs/decisions/0025).
         """
         try:
             return self._consumer.committed(_UNSETTLED_S)
@@ -517,12 +517,11 @@ class Loop:
             self._ledger.open(partition, committed.text)
         self._in_step = True
         self._producer.begin()
-        for topic in self._stage.writes:
-            for partition in range(topic.partitions):
-                # With a key, as a compacted topic takes no other; nobody will see it.
-                self._producer.send(topic.name, None, partition, key=b"aborted")
+        write_nothing(
+            self._producer,
+            ((topic, number) for topic in self._stage.writes for number in range(topic.partitions)),
+        )
         self._send_offsets({partition: at.offset for partition, at in known.items()})
-        self._producer.flush(_TIMEOUT_S)
         self._producer.abort(_TIMEOUT_S)
         self._in_step = False
         return self._consumer.committed(_UNSETTLED_S)

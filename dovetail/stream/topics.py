@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from dovetail.errors import ConfigError, NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed
+from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.refusals import Strangers, is_refused
 
 if TYPE_CHECKING:
@@ -82,17 +83,33 @@ def ends(admin: AdminClient, topic: Topic) -> list[int]:
     return _offsets(admin, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def _offsets(admin: AdminClient, topic: Topic, wanted: OffsetSpec) -> list[int]:
+def unstable(admin: AdminClient, topic: Topic) -> list[int]:
+    """The partitions on which somebody's transaction is open."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    # In this order: what is written in between is not taken for open.
+    written = _offsets(admin, topic, latest, IsolationLevel.READ_UNCOMMITTED)
+    stable = _offsets(admin, topic, latest)
+    return [number for number, end in enumerate(written) if stable[number] < end]
+
+
+def _offsets(
+    admin: AdminClient,
+    topic: Topic,
+    wanted: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> list[int]:
     asked = {TopicPartition(topic.name, number): wanted for number in range(topic.partitions)}
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
-        futures = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        futures = admin.list_offsets(asked, isolation_level=isolation)
         try:
             found = {at.partition: future.result().offset for at, future in futures.items()}
             return [found[number] for number in range(topic.partitions)]
         except KafkaException as error:
-            if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
-                raise Unavailable(f"offsets of {topic.name} cannot be read: {error}") from error
+            told: KafkaError = error.args[0]
+            if told.code() not in _SETTLING or time.monotonic() > deadline:
+                doing = f"reading the offsets of {topic.name}"
+                raise KafkaFailure(doing, told.code(), told.str()) from error
             time.sleep(0.1)
             _ask_for_leaders(admin, topic)
 

@@ -36,7 +36,7 @@ _TIMEOUT_S = 30.0
 
 def take_over(settings: Settings, topology: Topology) -> Late:
     """Begin a run: end every other one, and say what they have committed."""
-    producer = taken_over(settings, topology.group(BACKFILL))
+    producer = taken_over(settings, topology.group(BACKFILL), (topology.backfill,))
     try:
         run = read_late(settings, topology).run + 1
         producer.begin()
@@ -65,7 +65,11 @@ class NodeTransaction:
     def __init__(self, settings: Settings, topology: Topology, node: int, run: int) -> None:
         # Steps 1 and 2
         self._topology = topology
-        self.producer: Producer = taken_over(settings, _id(topology, node))
+        self.producer: Producer = taken_over(
+            settings,
+            _id(topology, node),
+            (topology.enriched, topology.still_unmatched, topology.backfill),
+        )
         try:
             self.late = read_late(settings, topology)
             require_run(topology, self.late, run)

@@ -25,20 +25,21 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dovetail.errors import Unavailable
-from dovetail.permissions import Operation, Permission, Resource, transacts
+from dovetail.permissions import Operation, Permission, Resource, transacts, writes
 from dovetail.stream import ledger
 from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
 from dovetail.stream.refusals import failure as failure_of
 from dovetail.stream.slot_state import SlotState
+from dovetail.stream.takeover import take_over as take_id_over
 from dovetail.topology import ENRICH, LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dovetail.errors import DovetailError
     from dovetail.settings import Settings
-    from dovetail.topology import Topology
+    from dovetail.topology import Topic, Topology
 
 _TIMEOUT_S = 30.0
 _TRANSACTION_MS = 600_000
@@ -116,7 +117,7 @@ def take_over(settings: Settings, topology: Topology) -> tuple[int, dict[int, Sl
         states.number(run)
         # Of every number of nodes that there may have been.
         for node in slots:
-            _producer(settings, topology, node).close()
+            taken_over(settings, _id(topology, node)).close()
         return run, states.read(slots).slots
     finally:
         states.close()
@@ -146,7 +147,9 @@ class NodeTransaction:
         found = self._states.read(self.slots)
         if self._producer is None or found.slots != self._last:
             self.drop()
-            self._producer = _producer(self._settings, self._topology, self._node)
+            self._producer = taken_over(
+                self._settings, _id(self._topology, self._node), _outputs(self._topology)
+            )
             found = self._states.read(self.slots)
         if found.run != run:
             raise Unavailable(
@@ -179,11 +182,16 @@ class NodeTransaction:
                 producer.close()
 
 
-def _producer(settings: Settings, topology: Topology, node: int) -> Producer:
-    return taken_over(settings, f"{topology.group(ENRICH)}.{node}")
+def _id(topology: Topology, node: int) -> str:
+    return f"{topology.group(ENRICH)}.{node}"
 
 
-def taken_over(settings: Settings, name: str) -> Producer:
+def _outputs(topology: Topology) -> tuple[Topic, ...]:
+    aside = (topology.unmatched, topology.dead_letter, topology.shed, topology.parked)
+    return (topology.enriched, *aside)
+
+
+def taken_over(settings: Settings, name: str, writes_to: Sequence[Topic] = ()) -> Producer:
     """Take over a transactional id: settles whatever its last holder left open."""
     producer = Producer(
         settings.client(
@@ -201,11 +209,12 @@ def taken_over(settings: Settings, name: str) -> Producer:
         )
     )
     try:
-        producer.init_transactions(_TIMEOUT_S)
+        take_id_over(settings, producer, writes_to)
     except KafkaFailure as failure:
         producer.close()
         if failure.refused:
-            raise refusal(settings, failure, [transacts(name)]) from failure
+            needed = (transacts(name), *(writes(topic.name) for topic in writes_to))
+            raise refusal(settings, failure, needed) from failure
         raise
     except BaseException:
         producer.close()

@@ -12,13 +12,12 @@ from confluent_kafka import Producer
 
 from dovetail.errors import Unavailable
 from dovetail.settings import Settings
-from dovetail.stream import rdkafka
+from dovetail.stream import loop
 from dovetail.stream.loop import Handler, Loop, Step
 from dovetail.stream.offsets import CommittedOffsets
-from dovetail.stream.rdkafka import Consumer, KafkaFailure
-from dovetail.stream.rdkafka.errors import TIMED_OUT
-from dovetail.stream.topics import admin_of, ends, ensure_topics
+from dovetail.stream.topics import admin_of, ensure_topics, unstable
 from dovetail.topology import Keeps, Stage, Topic
+from tests.integration.hanging import hanging
 
 RECORDS = 40
 AT_ONCE = 5
@@ -158,38 +157,72 @@ def test_who_has_no_room_is_handed_nothing_and_everything_once_afterwards(settin
     assert sorted(handler.seen) == sorted([b"first", b"second", *values])
 
 
-def test_a_transaction_that_was_never_ended_is_aborted_wherever_it_may_have_written(
-    settings, source, kafka_namespace, monkeypatch
+class Copier(Recorder):
+    """Sends what it is handed on, to one partition after the other."""
+
+    def __init__(self, output):
+        super().__init__()
+        self._output = output
+
+    def handle(self, records, producer, ledger):
+        super().handle(records, producer, ledger)
+        for number, value in enumerate(self.calls[-1]):
+            producer.send(self._output.name, value, number % self._output.partitions, key=value)
+
+
+@pytest.fixture
+def output(settings, kafka_namespace):
+    topic = Topic(f"{kafka_namespace}output", 3, Keeps.LATEST)
+    ensure_topics(settings, [topic])
+    return topic
+
+
+def test_what_a_broker_forgot_to_end_is_not_made_visible_by_the_next_commit(
+    settings, source, output, bootstrap
 ):
-    output = Topic(f"{kafka_namespace}output", 3, Keeps.LATEST)
-    ensure_topics(settings, [output])
+    with hanging(bootstrap, f"{source.name}.group.0") as forgotten:
+        for partition in range(output.partitions):
+            forgotten.send(output.name, partition, b"%d" % partition, b"forgotten")
+    assert unstable(admin_of(settings), output) == [*range(output.partitions)]
+    values = [b"%d" % number for number in range(RECORDS)]
+    send(settings, source, values)
+    with running(settings, source, Copier(output), [], (output,)) as offsets:
+        await_(lambda: committed(offsets) == RECORDS, "not everything was committed")
+    assert sorted(visible(settings, output)) == sorted(values)
+    assert unstable(admin_of(settings), output) == []
+
+
+def test_nor_by_the_same_producer_after_an_abort(settings, source, output, bootstrap):
+    class Failing(Copier):
+        def handle(self, records, producer, ledger):
+            if not self.calls:
+                self.calls.append([])
+                with hanging(bootstrap, f"{source.name}.group.0", beside=True) as forgotten:
+                    forgotten.send(output.name, 1, b"1", b"forgotten")
+                raise Unavailable("the database is away")
+            super().handle(records, producer, ledger)
+
+    values = [b"%d" % number for number in range(RECORDS)]
+    send(settings, source, values)
+    with running(settings, source, Failing(output), [], (output,)) as offsets:
+        await_(lambda: committed(offsets) == RECORDS, "not everything was committed")
+    assert sorted(visible(settings, output)) == sorted(values)
+
+
+def test_offsets_that_a_broker_forgot_to_end_are_ended_and_what_they_stood_for_is_read_again(
+    settings, source, output, bootstrap, monkeypatch
+):
+    monkeypatch.setattr(loop, "_UNSETTLED_S", 2.0)
     first, second = ([b"%d %d" % (run, number) for number in range(10)] for run in range(2))
     send(settings, source, first)
-    with running(settings, source, Recorder(), []) as offsets:
+    with running(settings, source, Copier(output), [], (output,)) as offsets:
         await_(lambda: committed(offsets) == len(first), "the first records were not committed")
-        before = offsets.read()
-    read, sent = Consumer.committed, []
-    write = rdkafka.Producer.send_offsets
-    pending = [KafkaFailure("reading", TIMED_OUT)]
-
-    def unsettled(consumer, timeout_s=30):
-        if pending:
-            raise pending.pop()
-        return read(consumer, timeout_s)
-
-    def written(producer, topic, offsets, *rest):
-        sent.append(offsets)
-        return write(producer, topic, offsets, *rest)
-
-    monkeypatch.setattr(Consumer, "committed", unsettled)
-    monkeypatch.setattr(rdkafka.Producer, "send_offsets", written)
+    group = f"{source.name}.group"
     send(settings, source, second)
-    handler = Recorder()
-    with running(settings, source, handler, [], (output,)) as offsets:
+    with hanging(bootstrap, f"{group}.0") as forgotten:
+        for partition in range(source.partitions):
+            forgotten.send_offset(group, source.name, partition, 10)
+        forgotten.send(output.name, 0, b"0", b"forgotten")
+    with running(settings, source, Copier(output), [], (output,)) as offsets:
         await_(lambda: committed(offsets) == 2 * len(first), "the second were not committed")
-    assert not pending
-    # A record and the mark of its end on each; what was open there before is aborted with it.
-    assert ends(admin_of(settings), output) == [2] * output.partitions
-    assert visible(settings, output) == []
-    assert sent[0] == {partition: (at.offset, at.text) for partition, at in before.items()}
-    assert sorted(handler.seen) == sorted(second)
+    assert sorted(visible(settings, output)) == sorted(first + second)
