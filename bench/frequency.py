@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from bench.spark import Peak
+from bench.peak import Peak
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.stack import Stack
 from dovetail.demo.catalogue import load_catalogue
@@ -55,6 +55,10 @@ class Outcome:
     memory: int
     keys: int
     """Planned."""
+
+    @property
+    def per_million(self) -> float:
+        return round(self.seconds / (self.events / 1e6), 3)
 
     def __str__(self) -> str:
         return (
@@ -143,11 +147,10 @@ def main() -> int:
         outcomes = measure(stack, args.events, args.rows)
     for outcome in outcomes:
         print(outcome, flush=True)
-    last = outcomes[-1]
     print(
         json.dumps(
             {
-                "frequency_s_per_million": round(last.seconds / (last.events / 1e6), 3),
+                "frequency_s_per_million": outcomes[-1].per_million,
                 "runs": [asdict(outcome) for outcome in outcomes],
             }
         )

@@ -4,7 +4,7 @@ One broker; the events of the demo (Zipf, skew 1) in one topic; R as Parquet for
 as a snapshot for ours, both on this disk. Each contender has a process of its own, the same heap,
 and writes JSON to a topic. Rate: events of the batches behind the first ones, by the time from
 trigger to commit that Spark itself tells. Memory: the peak of JVM and Python together, shared pages
-counted once (PSS).
+counted once (PSS). Behind them the job `frequency`, by the number of events (frequency.py).
 
 The last line is one JSON object.
 """
@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
+from bench import frequency
+from bench.peak import Peak
 from bench.spark_data import pipeline_spec, prepare
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.stack import Stack
@@ -40,6 +41,7 @@ MIB = 1 << 20
 MEMORY, NODES = "64MiB", 2
 HEAP = "2g"
 NAME = "bench-spark"
+BY_HAND = ("tuned", "cached")
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,16 @@ class Plan:
     rows: int
     batches: dict[int, tuple[int, int]]
     """By size: how many are left out at the start, and how many count."""
+    counted: tuple[int, ...]
+    """Events of the job `frequency`, over as many rows."""
 
     @property
     def events(self) -> int:
         return max(size * (sum(numbers) + 1) for size, numbers in self.batches.items())
 
 
-FULL = Plan(5_000_000, {50_000: (3, 8), 500_000: (1, 3)})
-QUICK = Plan(1_000_000, {50_000: (2, 4), 500_000: (1, 1)})
+FULL = Plan(5_000_000, {50_000: (3, 8), 500_000: (1, 3)}, (5_000_000, 20_000_000))
+QUICK = Plan(1_000_000, {50_000: (2, 4), 500_000: (1, 1)}, (500_000, 2_000_000))
 
 
 @dataclass(frozen=True)
@@ -72,37 +76,6 @@ class Outcome:
             f"{self.contender:<8} batches of {self.batch:>7,}: {self.rate:>9,.0f} events/s, "
             f"{self.seconds:6.2f} s a batch, {self.memory / MIB:,.0f} MiB at most"
         )
-
-
-class Peak:
-    """The most that a process and everything below it takes, sampled while it runs."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.most = 0
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            taken = 0
-            for one in self._family():
-                try:
-                    taken += one.memory_full_info().pss
-                except (psutil.NoSuchProcess, psutil.AccessDenied):
-                    continue
-            self.most = max(self.most, taken)
-
-    def _family(self) -> list[psutil.Process]:
-        try:
-            return [self._process, *self._process.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
 
 
 def main() -> int:
@@ -125,7 +98,9 @@ def main() -> int:
         file = Path(tempfile.mkdtemp()) / "pipeline.yaml"
         file.write_text(yaml.safe_dump(spec))
         outcomes = _contend(stack, plan, file, parquet, args)
-    _conclude(outcomes)
+        counted = [] if args.only else frequency.measure(stack, plan.counted, plan.rows)
+    print(*counted, sep="\n", flush=True)
+    _conclude(outcomes, counted)
     return 0
 
 
@@ -143,7 +118,7 @@ def _contend(
     generate(load, settings.client(), topology.source.name, lambda _: None, threading.Event())
     outcomes = {}
     for batch, numbers in plan.batches.items():
-        for contender in ("enrich", "tuned", "default"):
+        for contender in ("enrich", *BY_HAND, "default"):
             if args.only not in (None, contender) or args.batch not in (None, batch):
                 continue
             _wipe(settings, topology, but=topology.source.name)
@@ -207,12 +182,17 @@ def _run(
     return Outcome(contender, batch, rate, statistics.median(seconds), peak.most, told)
 
 
-def _conclude(outcomes: dict[tuple[str, int], Outcome]) -> None:
+def _conclude(outcomes: dict[tuple[str, int], Outcome], counted: list[frequency.Outcome]) -> None:
     def over(other: str, batch: int) -> float | None:
         ours, theirs = outcomes.get(("enrich", batch)), outcomes.get((other, batch))
         return round(ours.rate / theirs.rate, 2) if ours and theirs else None
 
-    tuned = [ratio for batch in (50_000, 500_000) if (ratio := over("tuned", batch)) is not None]
+    tuned = [
+        ratio
+        for batch in (50_000, 500_000)
+        for other in BY_HAND
+        if (ratio := over(other, batch)) is not None
+    ]
     memory = {
         name: max((one.memory for key, one in outcomes.items() if key[0] == name), default=0)
         for name in ("enrich", "default")
@@ -227,7 +207,7 @@ def _conclude(outcomes: dict[tuple[str, int], Outcome]) -> None:
                 "memory_over_default": round(memory["enrich"] / memory["default"], 2)
                 if whole
                 else None,
-                "frequency_s_per_million": None,
+                "frequency_s_per_million": counted[-1].per_million if counted else None,
             }
         )
     )
