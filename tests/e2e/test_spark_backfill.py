@@ -34,7 +34,7 @@ from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.e2e import shop, test_shedding
 from tests.e2e.test_kill import KEYS, SALES
-from tests.e2e.test_spark_enrich import watched_writes
+from tests.e2e.test_spark_enrich import watch_for_writes
 
 goods = test_shedding.goods
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
@@ -358,8 +358,9 @@ def test_the_driver_is_killed_at_several_points_and_everything_is_there_once(
         def late():
             return read_late(pipeline.settings, pipeline.topology)
 
+        writes = watch_for_writes(pipeline)
         # In the middle of a transaction: the driver and all it has started.
-        with watched_writes(pipeline) as writes, driver.until(writes) as process:
+        with driver.until(writes) as process:
             os.killpg(process.pid, signal.SIGKILL)
         killed = pipeline.audit()
         assert killed.problems == []
@@ -368,7 +369,7 @@ def test_the_driver_is_killed_at_several_points_and_everything_is_there_once(
             os.kill(process.pid, signal.SIGKILL)
         assert pipeline.audit().problems == []
         # Again in the middle, and while somebody else is told to wait.
-        with watched_writes(pipeline) as writes, driver.until(writes) as process:
+        with driver.until(writes) as process:
             with pytest.raises(AlreadyRunsError, match=r"backfill of .* is being run by process"):
                 complete(pipeline)
             os.killpg(process.pid, signal.SIGKILL)

@@ -223,18 +223,16 @@ def test_the_driver_is_killed_between_and_inside_batches_and_the_output_stays_ex
         pipeline.wait_until(lambda seen: seen.drained, "a batch is committed")
         pipeline.kill("enrich")
         sent = 20_000
-        admin = admin_of(pipeline.settings)
+        is_writing = watch_for_writes(pipeline)
         for _ in range(2):
             killed_inside = False
             while not killed_inside:
                 # What the last one left open is undone by its successor.
-                pipeline.wait_until(
-                    lambda _: not unstable(admin, pipeline.topology.enriched), "it is at work again"
-                )
+                pipeline.wait_until(lambda _: not is_writing(), "it is at work again")
                 send(pipeline, sent, 100_000)
                 sent += 100_000
                 assert sent < 2_000_000, "it is never seen in the middle of a batch"
-                if is_caught_writing(pipeline, sent):
+                if is_caught(pipeline, is_writing, sent):
                     pipeline.kill("enrich")
                     # If the batch was committed before that, the next one may be caught.
                     left = pipeline.audit()
@@ -252,11 +250,16 @@ def send(pipeline, first, count):
     generate(settings, pipeline.settings.client(), topic, lambda _: None, threading.Event())
 
 
-def is_caught_writing(pipeline, sent):
-    """Look until outputs are in an open transaction, or until all is done and none was seen."""
+def watch_for_writes(pipeline):
+    """Give a look at whether outputs are in an open transaction: they are for a moment only."""
     admin = admin_of(pipeline.settings)
+    return lambda: bool(unstable(admin, pipeline.topology.enriched))
+
+
+def is_caught(pipeline, is_writing, sent):
+    """Look until it writes, or until all is done and it was not seen."""
     looks = 0
-    while not unstable(admin, pipeline.topology.enriched):
+    while not is_writing():
         looks += 1
         if looks % 100 == 0 and pipeline.audit().taken == sent:
             return False
