@@ -38,7 +38,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,10 +45,9 @@ from dovetail.errors import Unavailable
 from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream.acls import refusal
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
 from dovetail.stream.rdkafka.errors import TIMED_OUT
-from dovetail.stream.takeover import abort_forgotten, take_over, write_nothing
+from dovetail.stream.takeover import Written, abort_forgotten, absent, take_over
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -182,6 +180,7 @@ class Loop:
         self._committed = committed
         self._member = f"{group}.{settings.node}"
         self._group = group
+        self._written = Written(stage.writes, group, stage.reads)
         self._ledger = Ledger()
         self._opened: set[int] = set()
         self._paused: set[int] = set()
@@ -263,7 +262,7 @@ class Loop:
             self._assign,
             self._revoke,
         )
-        self._producer = self._new_producer()
+        self._producer = self._new_producer(self._member)
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -414,7 +413,7 @@ class Loop:
         self._ledger.abort()
         if isinstance(error, KafkaFailure) and not error.abortable:
             self._producer.close()
-            self._producer = self._new_producer()
+            self._producer = self._new_producer(self._member)
         else:
             self._abort()
         self._stopping.wait(pause)
@@ -443,19 +442,19 @@ class Loop:
     def _abort(self) -> None:
         try:
             self._producer.abort(_TIMEOUT_S)
-            abort_forgotten(self._settings, self._producer, self._stage.writes)
+            abort_forgotten(self._settings, self._producer, self._written)
         except KafkaFailure as failure:
             log.warning("abort failed, taking a new producer", extra={"reason": str(failure)})
             self._producer.close()
-            self._producer = self._new_producer()
+            self._producer = self._new_producer(self._member)
 
-    def _new_producer(self) -> Producer:
-        """Take over the transactional id: settles whatever its last holder left open."""
+    def _new_producer(self, name: str) -> Producer:
+        """Take over a transactional id: settles whatever its last holder left open."""
         producer = Producer(
             self._settings.client(
                 {
-                    "transactional.id": self._member,
-                    "client.id": self._member,
+                    "transactional.id": name,
+                    "client.id": name,
                     "transaction.timeout.ms": int(_TRANSACTION_S * 1000),
                     # The broker is busy finishing the last transaction for some ms after
                     # its commit; librdkafka asks again after this pause.
@@ -470,7 +469,11 @@ class Loop:
             ),
             compressed=[topic.name for topic in self._stage.writes if topic.compressed],
         )
-        take_over(self._settings, producer, self._stage.writes)
+        try:
+            take_over(self._settings, producer, self._written)
+        except BaseException:
+            producer.close()
+            raise
         return producer
 
     def _assign(self, partitions: list[int]) -> None:
@@ -493,45 +496,32 @@ class Loop:
         # What is held of the others is dropped with it, and read again: it cannot be told apart.
         self._read_again = self._handler.holds
 
-    def _settled(self, held: set[int]) -> dict[int, tuple[int, str]]:
-        """Read what is committed; end what the broker still waits for, if that is our own.
+    def _settled(self) -> dict[int, tuple[int, str]]:
+        """Read what is committed.
 
-        Offsets of a transaction that the broker has forgotten to end pend for ever, over restarts,
-        and let nobody read the partition's offset. They are ended as its messages are: by a
-        transaction that writes everywhere, them too, and is aborted (docs/decisions/0025).
+        Offsets that pend for longer than any transaction lasts are of one that the broker has
+        forgotten to end (docs/decisions/0025). If it was ours, to recover ends it; if it was that
+        of a node which never came back, somebody has to take its place for a moment.
         """
         try:
             return self._consumer.committed(_UNSETTLED_S)
         except KafkaFailure as failure:
-            if failure.code != TIMED_OUT:
-                raise
-            with closing(
-                CommittedOffsets(self._settings, self._group, self._stage.reads)
-            ) as outside:
-                found = outside.read()
-            known = {partition: found[partition] for partition in held if partition in found}
-            if not known:
-                raise
-        log.warning("a transaction was never ended: aborted", extra={"partitions": [*known]})
-        for partition, committed in known.items():
-            self._ledger.open(partition, committed.text)
-        self._in_step = True
-        self._producer.begin()
-        write_nothing(
-            self._producer,
-            ((topic, number) for topic in self._stage.writes for number in range(topic.partitions)),
-        )
-        self._send_offsets({partition: at.offset for partition, at in known.items()})
-        self._producer.abort(_TIMEOUT_S)
-        self._in_step = False
-        return self._consumer.committed(_UNSETTLED_S)
+            if failure.code == TIMED_OUT:
+                self._take_over_absent()
+            raise
+
+    def _take_over_absent(self) -> None:
+        names = absent(self._settings, self._written)
+        log.warning("offsets pend: ending what absent nodes left open", extra={"ids": names})
+        for name in names:
+            self._new_producer(name).close()
 
     def _open_partitions(self) -> None:
         """Read the ledger of newly assigned partitions, before anything is added to it."""
         held = set(self._consumer.assignment())
         if held == self._opened:
             return
-        committed = self._settled(held)
+        committed = self._settled()
         for partition in held - self._opened:
             self._ledger.open(partition, committed.get(partition, (0, ""))[1])
             self._handler.open(partition, self._ledger)

@@ -1,20 +1,27 @@
 """Taking over a transactional id, and ending what the broker has forgotten to end of it.
 
 A broker that is killed and started under load may write down that a transaction has ended, and not
-end it where it had written (docs/decisions/0025). Its messages then wait for the next end of a
-transaction of the same id, whose commit would make them visible. So whoever takes an id over, or
-goes on after an abort, first ends one that writes wherever something is open and is aborted.
+end it where it had written (docs/decisions/0025). Its messages keep readers waiting, and become
+visible with the next commit of the same id; its offsets let nobody read where the group stands. So
+whoever takes an id over, or goes on after an abort, first ends one that writes wherever something
+is open and is aborted.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException
+
+from dovetail.permissions import Operation, Permission, Resource
+from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.rdkafka import GroupMetadata
+from dovetail.stream.refusals import failure
 from dovetail.stream.topics import admin_of, unstable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dovetail.settings import Settings
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topic
@@ -22,29 +29,72 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 
 
-def take_over(settings: Settings, producer: Producer, topics: Iterable[Topic]) -> None:
-    """Make the producer's id its own, with nothing of it open on the topics it writes to."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the transactions of an id write: messages, and a group's offsets on a topic."""
+
+    topics: tuple[Topic, ...]
+    group: str = ""
+    reads: Topic | None = None
+
+
+def take_over(settings: Settings, producer: Producer, written: Written) -> None:
+    """Make the producer's id its own, with nothing of it open."""
     producer.init_transactions(_TIMEOUT_S)
-    abort_forgotten(settings, producer, topics)
+    abort_forgotten(settings, producer, written)
 
 
-def abort_forgotten(settings: Settings, producer: Producer, topics: Iterable[Topic]) -> None:
+def abort_forgotten(settings: Settings, producer: Producer, written: Written) -> None:
     """End what is still open of the producer's id, all of whose transactions should be over.
 
     What is open may as well be another's: that is not touched by it.
     """
     admin = admin_of(settings)
-    found = [(topic, number) for topic in topics for number in unstable(admin, topic)]
-    if found:
-        producer.begin()
-        write_nothing(producer, found)
-        producer.abort(_TIMEOUT_S)
-
-
-def write_nothing(producer: Producer, partitions: Iterable[tuple[Topic, int]]) -> None:
-    """Write to each of these, so that the end of the transaction under way is marked there."""
-    for topic, number in partitions:
+    found = [(topic, number) for topic in written.topics for number in unstable(admin, topic)]
+    last = _last_offset(settings, written)
+    if not found and not last:
+        return
+    producer.begin()
+    for topic, number in found:
         # With a key, as a compacted topic takes no other; nobody will see it.
         producer.send(topic.name, None, number, key=b"aborted")
+    if written.reads and last:
+        # One is enough: all offsets of a group lie on one partition. As nobody in particular, for
+        # it may not be a member yet.
+        group = GroupMetadata.of_group(written.group)
+        producer.send_offsets(written.reads.name, last, group, _TIMEOUT_S)
     # An abort drops what is queued still.
     producer.flush(_TIMEOUT_S)
+    producer.abort(_TIMEOUT_S)
+
+
+def absent(settings: Settings, written: Written) -> list[str]:
+    """Ids of the group's nodes that are no members now, by the numbers that there may have been."""
+    admin = admin_of(settings)  # kept: its answers end with it
+    try:
+        told = admin.describe_consumer_groups([written.group], request_timeout=_TIMEOUT_S)
+        members = told[written.group].result().members
+    except KafkaException as error:
+        needed = (Permission(Resource.GROUP, written.group, Operation.READ),)
+        text = f"the members of {written.group} cannot be told"
+        raise failure(settings, error, text, needed) from error
+    present = {member.group_instance_id for member in members}
+    most = written.reads.partitions if written.reads else 0
+    # Nodes come and go under ever higher numbers.
+    numbers = range(max((most, *(_number(name) + 1 for name in present))))
+    names = [f"{written.group}.{number}" for number in numbers]
+    return [name for name in names if name not in present]
+
+
+def _number(name: str | None) -> int:
+    number = (name or "").rpartition(".")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def _last_offset(settings: Settings, written: Written) -> dict[int, tuple[int, str]]:
+    """What the group has committed on some partition, if on any."""
+    if written.reads is None:
+        return {}
+    with closing(CommittedOffsets(settings, written.group, written.reads)) as outside:
+        found = outside.read()
+    return {number: (at.offset, at.text) for number, at in list(found.items())[:1]}

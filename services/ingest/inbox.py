@@ -32,7 +32,7 @@ from dovetail.errors import DovetailError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import KafkaFailure, Producer
-from dovetail.stream.takeover import take_over
+from dovetail.stream.takeover import Written, take_over
 from dovetail.topology import INGEST, LARGEST_MESSAGE_BYTES
 from services.ingest.markers import Markers
 
@@ -261,7 +261,7 @@ class Inbox:
         """Take the id, which ends what its last holder left open; then read all markers."""
         try:
             self._producer = self._new_producer()
-            take_over(self._settings, self._producer, (self._source, self._topic))
+            take_over(self._settings, self._producer, Written((self._source, self._topic)))
             self._markers.load(self._settings, self._topic)
         except Unavailable as unavailable:
             if isinstance(unavailable, KafkaFailure) and unavailable.refused:

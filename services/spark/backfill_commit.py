@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from dovetail.errors import Unavailable
 from dovetail.stream.late import KEY, Late, read_late, run_partition
 from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.stream.takeover import Written
 from dovetail.topology import BACKFILL
 from services.spark.enrich_commit import taken_over
 
@@ -36,7 +37,7 @@ _TIMEOUT_S = 30.0
 
 def take_over(settings: Settings, topology: Topology) -> Late:
     """Begin a run: end every other one, and say what they have committed."""
-    producer = taken_over(settings, topology.group(BACKFILL), (topology.backfill,))
+    producer = taken_over(settings, topology.group(BACKFILL), Written((topology.backfill,)))
     try:
         run = read_late(settings, topology).run + 1
         producer.begin()
@@ -68,7 +69,7 @@ class NodeTransaction:
         self.producer: Producer = taken_over(
             settings,
             _id(topology, node),
-            (topology.enriched, topology.still_unmatched, topology.backfill),
+            Written((topology.enriched, topology.still_unmatched, topology.backfill)),
         )
         try:
             self.late = read_late(settings, topology)

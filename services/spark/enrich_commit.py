@@ -31,20 +31,23 @@ from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
 from dovetail.stream.refusals import failure as failure_of
 from dovetail.stream.slot_state import SlotState
+from dovetail.stream.takeover import Written
 from dovetail.stream.takeover import take_over as take_id_over
 from dovetail.topology import ENRICH, LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dovetail.errors import DovetailError
     from dovetail.settings import Settings
-    from dovetail.topology import Topic, Topology
+    from dovetail.topology import Topology
 
 _TIMEOUT_S = 30.0
 _TRANSACTION_MS = 600_000
 """What a node may take for its part of a batch. Only one that is never tried again keeps readers
 of the output waiting for so long."""
+
+_NOTHING = Written(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class NodeTransaction:
         if self._producer is None or found.slots != self._last:
             self.drop()
             self._producer = taken_over(
-                self._settings, _id(self._topology, self._node), _outputs(self._topology)
+                self._settings, _id(self._topology, self._node), _written(self._topology)
             )
             found = self._states.read(self.slots)
         if found.run != run:
@@ -186,12 +189,12 @@ def _id(topology: Topology, node: int) -> str:
     return f"{topology.group(ENRICH)}.{node}"
 
 
-def _outputs(topology: Topology) -> tuple[Topic, ...]:
+def _written(topology: Topology) -> Written:
     aside = (topology.unmatched, topology.dead_letter, topology.shed, topology.parked)
-    return (topology.enriched, *aside)
+    return Written((topology.enriched, *aside), topology.group(ENRICH), topology.mapped)
 
 
-def taken_over(settings: Settings, name: str, writes_to: Sequence[Topic] = ()) -> Producer:
+def taken_over(settings: Settings, name: str, written: Written = _NOTHING) -> Producer:
     """Take over a transactional id: settles whatever its last holder left open."""
     producer = Producer(
         settings.client(
@@ -209,11 +212,14 @@ def taken_over(settings: Settings, name: str, writes_to: Sequence[Topic] = ()) -
         )
     )
     try:
-        take_id_over(settings, producer, writes_to)
+        take_id_over(settings, producer, written)
     except KafkaFailure as failure:
         producer.close()
         if failure.refused:
-            needed = (transacts(name), *(writes(topic.name) for topic in writes_to))
+            needed = (
+                transacts(name),
+                *(writes(topic.name) for topic in written.topics),
+            )
             raise refusal(settings, failure, needed) from failure
         raise
     except BaseException:

@@ -29,7 +29,7 @@ from dovetail.stream.acls import refusal
 from dovetail.stream.cycles import NO_CYCLE
 from dovetail.stream.migrations import MigrationReader, send_evictions, send_migrations
 from dovetail.stream.rdkafka import KafkaFailure, Producer
-from dovetail.stream.takeover import take_over
+from dovetail.stream.takeover import Written, take_over
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 from services.spark.relation import relation_of
 
@@ -124,7 +124,7 @@ class Sending:
         relation = relation_of(self._settings, self._pipeline)
         producer = self._producer()
         try:
-            take_over(self._settings, producer, (self._topic,))
+            take_over(self._settings, producer, Written((self._topic,)))
             producer.begin()
             try:
                 sent = self._send_parts(producer, relation, planned, held)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,7 @@ from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_con
 from dovetail.stream.rdkafka.errors import (
     FATAL,
     PARTITION_EOF,
+    STATE,
     KafkaFailure,
     check_code,
     check_error,
@@ -54,6 +56,8 @@ _ASSIGN, _REVOKE = -175, -174
 
 # What no waiting mends: topic, group, cluster or SASL refused, and no offset to start from.
 _LASTING = frozenset({29, 30, 31, 58, -140})
+
+_SEEK_AGAIN_S = 0.05
 
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -221,15 +225,28 @@ class Consumer(Client):
             for partition in self.assignment()
         }
         self._drop(list(starts))
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._seek(starts, timeout_s)
+                break
+            except KafkaFailure as failure:
+                # A partition cannot be sought in before it is consumed, and it is not while the
+                # client itself waits for its committed offset.
+                if failure.code != STATE or time.monotonic() > deadline:
+                    raise
+                time.sleep(_SEEK_AGAIN_S)
+        self._starts = {
+            partition: offset if offset >= 0 else None for partition, (offset, _) in starts.items()
+        }
+
+    def _seek(self, starts: dict[int, tuple[int, str]], timeout_s: float) -> None:
         with offset_list(self.topic, starts) as listed:
             doing = f"rewinding {self.topic}"
             check_error(
                 self._lib.seek_partitions(self._handle, listed, milliseconds(timeout_s)), doing
             )
             check_each(listed, doing)
-        self._starts = {
-            partition: offset if offset >= 0 else None for partition, (offset, _) in starts.items()
-        }
 
     def lag(self) -> dict[int, int]:
         """Count what is left to read by partition, as of the last fetch, where it is known yet."""

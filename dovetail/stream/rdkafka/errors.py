@@ -7,6 +7,7 @@ from dovetail.stream.rdkafka.library import library
 
 QUEUE_FULL = -184
 TIMED_OUT = -185
+STATE = -172
 FATAL = -150
 PARTITION_EOF = -191
 
