@@ -260,6 +260,7 @@ def is_caught(pipeline, is_writing, sent):
     """Look until it writes, or until all is done and it was not seen."""
     looks = 0
     while not is_writing():
+        pipeline.pause(0)
         looks += 1
         if looks % 100 == 0 and pipeline.audit().taken == sent:
             return False
