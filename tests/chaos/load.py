@@ -34,8 +34,8 @@ class Load:
         respell: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """`respell` changes how an event is written, for a pipeline with other fields."""
-        # A broker that is back is to be found in a moment.
-        config = pipeline.settings.client({"reconnect.backoff.max.ms": 500})
+        # A broker that is back is to be found in a moment; that it is away is told by the timeline.
+        config = pipeline.settings.client({"reconnect.backoff.max.ms": 500, "log_level": 0})
         self._settings = GenerateSettings(rate=rate, skew=1.0, seed=seed, keys=keys)
         self._config = config
         self._topic = pipeline.topology.source.name
