@@ -55,7 +55,7 @@ test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test
 
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
-	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(SECURE_TESTS:%=--ignore=%) $(TESTS)
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
