@@ -40,9 +40,13 @@ class SparkPipeline(ThreadedPipeline):
         spark: SparkSession,
         *,
         batch: int = _BATCH,
+        stays: bool = False,
     ) -> None:
+        """Whoever `stays` goes on between two drains, and keeps what is cached."""
         super().__init__(folder, bootstrap, database_url, {**spec, "engine": "spark"})
         self._spark = spark
+        self._stays = stays
+        self._runs = False
         self.reports: list[list[Report]] = []
         """What the nodes have told of each batch."""
         self.application = Enrichment(
@@ -54,19 +58,26 @@ class SparkPipeline(ThreadedPipeline):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.application.stop()
+        self._stop()
         super().stop()
 
     def drain(self) -> Audit:
         """Run the application until everything sent is answered."""
-        self.application.start()
+        if not self._runs:
+            self.application.start()
+            self._runs = True
         try:
             while not ((seen := self._auditor.audit()).drained or seen.off):
                 self.application.check()
                 time.sleep(_LOOK_EVERY_S)
             return seen
         finally:
-            self.application.stop()
+            if not self._stays:
+                self._stop()
+
+    def _stop(self) -> None:
+        self.application.stop()
+        self._runs = False
 
     def source(self) -> DataFrame:
         """All records of the source topic, as one batch."""

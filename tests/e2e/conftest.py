@@ -133,6 +133,6 @@ def run_within(
             return ThreadedPipeline(*of_test)
         from dovetail.testing.spark import SparkPipeline
 
-        return SparkPipeline(*of_test, request.getfixturevalue("spark"))
+        return SparkPipeline(*of_test, request.getfixturevalue("spark"), stays=True)
 
     return run

@@ -150,9 +150,11 @@ def test_while_the_database_is_cut_off_the_disk_phase_waits_and_then_goes_on(
                 assert pipeline.pids() == before
             else:
                 pipeline.wait_until(
-                    lambda seen: seen.backlogs["ingest"] > PILE, "nothing is taken in"
+                    lambda seen: (
+                        seen.backlogs["ingest"] > PILE and pipeline.not_ready_because(disk_phase)
+                    ),
+                    "nothing is taken in, and it says why",
                 )
-                assert pipeline.not_ready_because(disk_phase)
                 proxy.mend()
                 pipeline.wait_until_ready()
 
