@@ -58,12 +58,12 @@ def pipeline_spec(name: str, snapshots: Path, memory: str, nodes: int) -> dict[s
 def prepare(folder: Path, rows: int, spec: dict[str, Any]) -> tuple[Path, Path]:
     """Make what is missing; return the Parquet file's folder and that of the snapshots."""
     parquet, snapshots = folder / f"parquet-{rows}", folder / f"snapshots-{rows}"
-    if not (parquet / "done").exists():
+    if not (parquet / "_done").exists():
         shutil.rmtree(parquet, ignore_errors=True)
         parquet.mkdir(parents=True)
         for number, chunk in enumerate(_chunks(rows)):
             pq.write_table(chunk, parquet / f"part-{number:03}.parquet")
-        (parquet / "done").touch()
+        (parquet / "_done").touch()
     pipeline = Pipeline.model_validate(spec)
     versions = versions_of(snapshots, pipeline.name)
     if versions.current() is None:
