@@ -66,11 +66,9 @@ class NodeTransaction:
     def __init__(self, settings: Settings, topology: Topology, node: int, run: int) -> None:
         # Steps 1 and 2
         self._topology = topology
-        self.producer: Producer = taken_over(
-            settings,
-            _id(topology, node),
-            Written((topology.enriched, topology.still_unmatched, topology.backfill)),
-        )
+        answers = (topology.enriched, topology.unmatched, topology.still_unmatched)
+        written = Written((*answers, topology.backfill))
+        self.producer: Producer = taken_over(settings, _id(topology, node), written)
         try:
             self.late = read_late(settings, topology)
             require_run(topology, self.late, run)
