@@ -22,7 +22,7 @@ from dovetail.pipeline.load import load_pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.rdkafka import Records
+from dovetail.stream.rdkafka import Parcel, Records
 from dovetail.stream.window import Window
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
@@ -42,11 +42,14 @@ class Sink:
     """Keeps the batches that a stage passes on; edge messages are counted and dropped."""
 
     def __init__(self) -> None:
-        self.sent: dict[str, list[tuple[int, bytes | Bytes]]] = {}
+        self.sent: dict[str, list[tuple[int, bytes | Bytes | Parcel]]] = {}
         self.edge = 0
 
     def send(self, topic: str, value: Bytes, partition: int = 0, **_: object) -> None:
         self.sent.setdefault(topic, []).append((partition, value))
+
+    def give(self, topic: str, parcel: Parcel, partition: int) -> None:
+        self.sent.setdefault(topic, []).append((partition, parcel))
 
     def send_many(
         self, topic: str, _slots: object, data: object, bounds: object, **_: object
@@ -80,7 +83,7 @@ class Catalogue:
     def close(self) -> None: ...
 
 
-def records_of(messages: list[tuple[int, bytes | Bytes]]) -> Records:
+def records_of(messages: list[tuple[int, bytes | Bytes | Parcel]]) -> Records:
     column = Column.of([bytes(value) for _, value in messages])
     count = len(column)
     return Records(

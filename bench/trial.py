@@ -176,10 +176,10 @@ class Trial:
         self.preload_rate = sent.rate
         self._say(f"{self._size.backlog:,} events preloaded at {sent.rate:,.0f} a second; draining")
         figures = self._figures()
-        meter = self._meter = Meter(self._home)
         ingest.process.start()
         progress = Progress(self._await_ingest(ingest, seen))
-        meter.restart(INGEST)
+        # From here on: while ingest starts, nobody works on events.
+        meter = self._meter = Meter(self._home)
         now = self.drain(seen, progress)
         meter.sample()
         found = Drained(

@@ -28,7 +28,7 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.line import Line
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
-from dovetail.stream.rdkafka import Records, compile_kernels
+from dovetail.stream.rdkafka import Parcel, Records, compile_kernels
 from dovetail.stream.window import LEAST, Window
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
@@ -81,6 +81,9 @@ class _Sink:
 
     def send(self, topic: str, value: bytes | Bytes, partition: int = 0, **_: Any) -> None:
         self.sent.setdefault(topic, []).append((partition, bytes(value)))
+
+    def give(self, topic: str, parcel: Parcel, partition: int) -> None:
+        self.send(topic, bytes(parcel), partition)
 
     def send_many(self, topic: str, _: Any, data: Any, bounds: Any, **__: Any) -> None:
         column = Column(data, bounds)

@@ -26,8 +26,16 @@ _ROWS_FIELD, _NODES_FIELD, _BUFFERS_FIELD, _COMPRESSION_FIELD = 0, 1, 2, 3
 _PAIR = 16
 """Bytes of a node (values, nulls) and of a buffer (place, size)."""
 
+PREFIX = 8
+"""Of a message: a mark that it follows, and the size of its metadata."""
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """A mark that a message follows, and a message of no bytes."""
+
+
+def schema_in(stream: Bytes) -> bytes:
+    """The bytes of the message that it begins with, a schema where it is a batch's."""
+    size = int.from_bytes(stream[4:8].tobytes(), "little")
+    return stream[: PREFIX + size].tobytes()
 
 
 def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -26,14 +27,15 @@ import pyarrow as pa
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts, Spans
 from dovetail.join.entry import Entries
-from dovetail.stream.arrow_stream import ascending, objects, read_batch
-from dovetail.stream.arrow_template import Template
+from dovetail.stream.arrow_stream import ascending, objects, read_batch, schema_in
+from dovetail.stream.arrow_template import Picked, Template
 from dovetail.stream.envelope import ForeignError, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dovetail.join.columns import Bytes
+    from dovetail.stream.rdkafka.parcel import Parcel
 
 UNMAPPED = -1
 
@@ -45,15 +47,16 @@ PIECE_EVENTS = 8_192
 
 _TYPES = {
     "key": pa.int64(),
-    "text": pa.large_binary(),
     "event": pa.large_binary(),
     "partition": pa.int32(),
     "offset": pa.int64(),
     "timestamp": pa.int64(),
+    "text": pa.large_binary(),
     "event_time": pa.int64(),
     "entry": pa.large_binary(),
 }
-_NEEDED = {"event", "partition", "offset", "timestamp"}
+_OPTIONAL = ("key", "text", "event_time", "entry")
+_NEEDED = _TYPES.keys() - set(_OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,24 +142,39 @@ class EventBatch:
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
         """Write it as internal topics carry it."""
-        return self.written(self.events, pipeline, slot).tobytes()
+        return bytes(self.written(pipeline, slot))
 
-    def written(self, events: Column | Spans, pipeline: str, slot: int = UNMAPPED) -> Bytes:
-        """Write it with these events, its own or the same elsewhere, without a copy on the way."""
-        columns: dict[str, Column | Spans | Ints | SmallInts] = {
-            **({} if self.keyless else {"key": self.keys.values}),
+    def written(self, pipeline: str, slot: int = UNMAPPED) -> Parcel:
+        """Write it as internal topics carry it, for a producer to take over."""
+        return self._written(self.events, None, pipeline, slot)
+
+    def written_of(self, rows: Ints, events: Spans, pipeline: str, slot: int) -> Parcel:
+        """Write these rows of it, with their events, which lie elsewhere."""
+        return self._written(events, rows, pipeline, slot)
+
+    def _written(
+        self, events: Column | Spans, rows: Ints | None, pipeline: str, slot: int
+    ) -> Parcel:
+        def numbers(column: Ints | SmallInts) -> Ints | SmallInts | Picked:
+            return column if rows is None else Picked(column, rows)
+
+        def values(column: Column) -> Column:
+            return column if rows is None else column.take(rows)
+
+        columns: dict[str, Column | Spans | Picked | Ints | SmallInts] = {
+            **({} if self.keyless else {"key": numbers(self.keys.values)}),
             "event": events,
-            "partition": self.partitions,
-            "offset": self.offsets,
-            "timestamp": self.timestamps,
+            "partition": numbers(self.partitions),
+            "offset": numbers(self.offsets),
+            "timestamp": numbers(self.timestamps),
         }
         if self.keys.texts.size:
-            columns["text"] = self.keys.texts
+            columns["text"] = values(self.keys.texts)
         if self.event_times is not None:
-            columns["event_time"] = self.event_times
+            columns["event_time"] = numbers(self.event_times)
         if self.entries is not None:
-            columns["entry"] = self.entries
-        head = Batch(pipeline=pipeline, slot=slot, events=len(self))
+            columns["entry"] = values(self.entries)
+        head = Batch(pipeline=pipeline, slot=slot, events=len(events))
         return _template(tuple(columns)).message(head, list(columns.values()))
 
     @classmethod
@@ -173,40 +191,33 @@ class EventBatch:
         data = (
             np.frombuffer(bytearray(message), np.uint8) if isinstance(message, bytes) else message
         )
-        head, stream = opened(data.data)
-        columns = read_batch(stream, _TYPES)
-        if missing := _NEEDED - set(columns.schema.names):
+        head, place, end = opened(data.data)
+        columns = _columns(data[place:end])
+        if missing := _NEEDED - set(columns):
             raise ForeignError(f"a message is no batch: it lacks {', '.join(sorted(missing))}")
-        if not len(columns) == head.events <= PIECE_EVENTS:
+        rows = len(columns["offset"])
+        if not rows == head.events <= PIECE_EVENTS:
             raise ForeignError(
-                f"a message is no batch: it says {head.events} events and holds {len(columns)}, "
+                f"a message is no batch: it says {head.events} events and holds {rows}, "
                 f"of {PIECE_EVENTS} at most"
             )
-        found = cls._of_columns(columns, data)
+        found = cls._of_columns(columns, rows)
         if not objects(found.events.data, found.events.bounds):
             raise ForeignError("a message is no batch: an event in it is no JSON object")
         return head, found
 
     @classmethod
-    def _of_columns(cls, columns: pa.RecordBatch, data: Bytes) -> Self:
-        names = columns.schema.names
-        keyless = "key" not in names
-        values = (
-            np.zeros(len(columns), np.int64) if keyless else columns.column("key").to_numpy().copy()
-        )
-        texts = (
-            _from_arrow(columns.column("text"), data)
-            if "text" in names
-            else Column.empty_values(len(columns))
-        )
+    def _of_columns(cls, columns: dict[str, Any], rows: int) -> Self:
+        keyless = "key" not in columns
+        values = np.zeros(rows, np.int64) if keyless else columns["key"]
         return cls(
-            JoinKeys(values, texts),
-            _from_arrow(columns.column("event"), data),
-            columns.column("partition").to_numpy().copy(),
-            columns.column("offset").to_numpy().copy(),
-            columns.column("timestamp").to_numpy().copy(),
-            columns.column("event_time").to_numpy().copy() if "event_time" in names else None,
-            _entries_in(columns.column("entry"), data) if "entry" in names else None,
+            JoinKeys(values, columns.get("text", Column.empty_values(rows))),
+            columns["event"],
+            columns["partition"],
+            columns["offset"],
+            columns["timestamp"],
+            columns.get("event_time"),
+            _entries_in(columns["entry"]) if "entry" in columns else None,
             keyless,
         )
 
@@ -254,8 +265,38 @@ def _template(names: tuple[str, ...]) -> Template:
     return Template([(name, _TYPES[name]) for name in names])
 
 
-def _from_arrow(array: Any, message: Bytes) -> Column:
-    """Take a column out of the message's own bytes.
+@cache
+def _usual() -> dict[bytes, Template]:
+    """All templates that `EventBatch` is written with, by how their streams begin."""
+    found = {}
+    for flags in product((False, True), repeat=len(_OPTIONAL)):
+        left_out = {name for name, flag in zip(_OPTIONAL, flags, strict=True) if flag}
+        template = _template(tuple(name for name in _TYPES if name not in left_out))
+        found[template.schema] = template
+    return found
+
+
+def _columns(stream: Bytes) -> dict[str, Any]:
+    """The stream's columns by name: numbers, and bytes that stay where they are."""
+    template = _usual().get(schema_in(stream))
+    columns = template.read(stream) if template else None
+    if columns is None:  # of another release, or of somebody else
+        batch = read_batch(stream.data, _TYPES)
+        columns = {
+            name: _from_arrow(column, stream)
+            if _TYPES[name] == pa.large_binary()
+            else column.to_numpy().copy()
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if name in _TYPES
+        }
+    for column in columns.values():
+        if isinstance(column, Column) and not ascending(column.bounds, len(column.data)):
+            raise ForeignError("a message is no batch: its values do not lie within it")
+    return columns
+
+
+def _from_arrow(array: Any, stream: Bytes) -> Column:
+    """Take a column out of the stream's own bytes.
 
     Arrow's view of them is read-only, and kernels want it writable (columns.py). Bounds are copied:
     they need not be aligned where they stand.
@@ -264,18 +305,14 @@ def _from_arrow(array: Any, message: Bytes) -> Column:
     if len(array) == 0:  # Arrow may leave out even the first bound
         return Column.empty_values(0)
     copied = np.frombuffer(bounds, np.int64, len(array) + 1).copy()
-    size = 0 if data is None else data.size
-    if not ascending(copied, size):
-        raise ForeignError("a message is no batch: its values do not lie within it")
     if data is None:
         return Column(np.empty(0, np.uint8), copied)
-    at = data.address - message.ctypes.data
-    return Column(message[at : at + data.size], copied)
+    at = data.address - stream.ctypes.data
+    return Column(stream[at : at + data.size], copied)
 
 
-def _entries_in(array: Any, message: Bytes) -> Column:
-    """Take out the entries, whole or empty."""
-    entries = _from_arrow(array, message)
+def _entries_in(entries: Column) -> Column:
+    """The entries, each whole or empty."""
     filled = np.flatnonzero(np.diff(entries.bounds))
     try:
         Entries.received(entries.take(filled))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dovetail.join.columns import Bytes, Ints, JoinKeys
+    from dovetail.stream.rdkafka.parcel import Parcel
 
 
 class Deal:
@@ -42,14 +43,14 @@ class Deal:
         copied = Column.of_spans(events.data, events.starts, events.ends)
         return replace(self._rest.take(rows), events=copied)
 
-    def messages(self, rows: Ints, pipeline: str, slot: int) -> Iterator[Bytes]:
+    def messages(self, rows: Ints, pipeline: str, slot: int) -> Iterator[Parcel]:
         """Write these rows for a slot."""
-        rest, events = self._rest.take(rows), self._events.take(rows)
+        events = self._events.take(rows)
         bounds = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(events.ends - events.starts, out=bounds[1:])
         for first, end in cuts(bounds, PIECE_BYTES):
             piece = events.slice(first, end)
-            yield rest.slice(first, end).written(piece, pipeline, slot)
+            yield self._rest.written_of(rows[first:end], piece, pipeline, slot)
 
 
 def _place(batch: EventBatch, data: Bytes) -> int:

@@ -28,14 +28,14 @@ def before_stream(head: Batch, size: int) -> bytes:
     return head.SerializeToString() + _varint(tag) + _varint(size)
 
 
-def opened(message: memoryview) -> tuple[Batch, memoryview]:
-    """Return a batch's small fields, and its Arrow stream."""
+def opened(message: memoryview) -> tuple[Batch, int, int]:
+    """Return a batch's small fields, and where its Arrow stream begins and ends."""
     first, start, end = _place_of_stream(message)
     try:
         head = Batch.FromString(bytes(message[:first]) + bytes(message[end:]))
     except DecodeError as error:
         raise ForeignError(f"a message is no batch: {error}") from None
-    return head, message[start:end]
+    return head, start, end
 
 
 def _place_of_stream(message: memoryview) -> tuple[int, int, int]:

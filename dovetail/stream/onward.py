@@ -79,8 +79,8 @@ class Onward:
 
     def _produce(self, producer: Producer, slot: int, batch: EventBatch) -> None:
         for piece in batch.pieces(PIECE_BYTES):
-            message = piece.written(piece.events, self._link.name, slot)
-            producer.send(self._topology.mapped.name, message, slot)
+            message = piece.written(self._link.name, slot)
+            producer.give(self._topology.mapped.name, message, slot)
 
     def _require_keys(self, events: Column, decoded: Decoded, fit: Flags) -> None:
         unfit = np.flatnonzero(~fit)

@@ -19,7 +19,7 @@ from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Pages
 from dovetail.join.keys import hash_text_many
 from dovetail.stream.batch import UNMAPPED, EventBatch
-from dovetail.stream.rdkafka import Records
+from dovetail.stream.rdkafka import Parcel, Records
 from dovetail.testing.relation import MemoryRelation
 
 if TYPE_CHECKING:
@@ -137,6 +137,9 @@ class RecordingProducer:
     ) -> None:
         written = None if value is None else bytes(value)
         self.sent[topic].append(Sent(partition, written, key, dict(headers)))
+
+    def give(self, topic: str, parcel: Parcel, partition: int) -> None:
+        self.send(topic, bytes(parcel), partition)
 
     def send_many(
         self,

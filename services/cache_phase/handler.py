@@ -171,8 +171,8 @@ class CacheHandler(Handler):
     def _pass_on(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
         ledger.add(slot, outcome.MISSED, len(batch))
         for piece in batch.pieces(self._piece_bytes):
-            message = piece.written(piece.events, self._pipeline.name, slot)
-            producer.send(self._topology.missed.name, message, slot)
+            message = piece.written(self._pipeline.name, slot)
+            producer.give(self._topology.missed.name, message, slot)
 
     def _report_departed(self, producer: Producer) -> None:
         gone = self._cache.departed()

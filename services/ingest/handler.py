@@ -68,8 +68,8 @@ class IngestHandler(Handler):
     def _pass_on(self, partition: int, batch: EventBatch, producer: Producer) -> None:
         # A source partition keeps its own partition, and with it the order of its events.
         for piece in batch.pieces(PIECE_BYTES):
-            message = piece.written(piece.events, self._pipeline.name)
-            producer.send(self._topology.clean.name, message, partition)
+            message = piece.written(self._pipeline.name)
+            producer.give(self._topology.clean.name, message, partition)
 
     def _bury(
         self,

@@ -91,7 +91,7 @@ class MapperHandler(Handler):
         for slot, positions in groups(self._mapper.slots(deal.keys)[rows]):
             by_slot[slot] = len(positions)
             for message in deal.messages(rows[positions], self._pipeline.name, slot):
-                producer.send(self._topology.mapped.name, message, slot)
+                producer.give(self._topology.mapped.name, message, slot)
         self._skew.add(by_slot, time.monotonic())
 
 

@@ -48,14 +48,48 @@ def test_a_stream_is_the_one_that_arrow_writes(rows: int) -> None:
     for written in (Column.of(events), spans):
         head = Batch(pipeline="sales", slot=3, events=rows)
         message = Template(KINDS).message(head, [numbers, written, partitions, around])
-        found, stream = opened(message.data)
-        assert (found, bytes(stream)) == (head, expected)
+        found, start, end = opened(message.data.data)
+        assert (found, bytes(message)[start:end]) == (head, expected)
 
 
 def test_a_template_is_not_changed_by_what_is_written_with_it() -> None:
     template = Template([("key", pa.int64())])
     few, many = (
-        template.message(Batch(events=rows), [np.arange(rows)]).tobytes() for rows in (2, 300)
+        bytes(template.message(Batch(events=rows), [np.arange(rows)])) for rows in (2, 300)
     )
-    again = template.message(Batch(events=2), [np.arange(2)]).tobytes()
+    again = bytes(template.message(Batch(events=2), [np.arange(2)]))
     assert few == again != many
+
+
+def stream_of(rows: int) -> np.ndarray:
+    """In the middle of its buffer, where no number is aligned."""
+    events = Column.of([b'{"id":%d}' % number for number in range(rows)])
+    columns = [np.arange(rows), events, np.arange(rows, dtype=np.int32), Column.empty_values(rows)]
+    message = Template(KINDS).message(Batch(pipeline="sales", events=rows), columns)
+    _, start, end = opened(message.data.data)
+    return np.frombuffer(bytearray(b"_" + bytes(message)[start:end]), np.uint8)[1:]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 500])
+def test_what_was_written_is_read(rows: int) -> None:
+    found = Template(KINDS).read(stream_of(rows))
+    assert found is not None
+    assert list(found) == [name for name, _ in KINDS]
+    assert found["key"].tolist() == found["partition"].tolist() == list(range(rows))
+    assert list(found["event"]) == [b'{"id":%d}' % number for number in range(rows)]
+    assert list(found["text"]) == [b""] * rows
+
+
+def test_what_is_not_as_written_is_left_to_arrow() -> None:
+    """Whatever byte of the metadata is another, nothing outside the stream is read."""
+    template, good = Template(KINDS), stream_of(3)
+    body = 3 * 8 + (4 * 8 + 24) + 16 + 4 * 8
+    for place in range(len(template.schema), len(good) - body - 8):
+        for change in (1, 0x80):
+            stream = good.copy()
+            stream[place] ^= change
+            assert template.read(stream) is None
+    for cut in (good[:-1], good[:-8], good[: len(template.schema) + 5], good[:0]):
+        assert template.read(cut.copy()) is None
+    assert template.read(np.concatenate((good, good[:8]))) is None
+    assert template.read(good) is not None

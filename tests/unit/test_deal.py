@@ -38,7 +38,7 @@ def test_what_goes_to_a_slot_is_what_was_chosen_in_its_order(key: str) -> None:
     rows = np.array([7, 0, 3, 6])
     expected = whole.take(rows).to_message("sales", 2)
     (message,) = deal.messages(rows, "sales", 2)
-    assert message.tobytes() == expected
+    assert bytes(message) == expected
     assert deal.batch(rows).to_message("sales", 2) == expected
     assert deal.keys.values.tolist() == whole.keys.values.tolist()
 
@@ -48,8 +48,9 @@ def test_many_are_cut_as_a_batch_is() -> None:
     records = records_of([(0, batch.slice(0, 4_000)), (1, batch.slice(4_000, len(batch)))])
     deal = Deal(read_together(records), records.data)
     messages = list(deal.messages(np.arange(len(batch)), "sales", 0))
-    assert [len(EventBatch.from_message(message)) for message in messages] == [PIECE_EVENTS, 10]
-    found = EventBatch.concatenate([EventBatch.from_message(message) for message in messages])
+    batches = [EventBatch.from_message(bytes(message)) for message in messages]
+    assert [len(each) for each in batches] == [PIECE_EVENTS, 10]
+    found = EventBatch.concatenate(batches)
     assert list(found.events) == list(batch.events)
 
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 from dovetail.stream.rdkafka.consumer import Consumer, GroupMetadata
 from dovetail.stream.rdkafka.errors import KafkaFailure
 from dovetail.stream.rdkafka.kernels import compile_kernels
+from dovetail.stream.rdkafka.parcel import Parcel
 from dovetail.stream.rdkafka.producer import Producer
 from dovetail.stream.rdkafka.records import Records
 
-__all__ = ["Consumer", "GroupMetadata", "KafkaFailure", "Producer", "Records", "compile_kernels"]
+__all__ = [
+    "Consumer",
+    "GroupMetadata",
+    "KafkaFailure",
+    "Parcel",
+    "Producer",
+    "Records",
+    "compile_kernels",
+]

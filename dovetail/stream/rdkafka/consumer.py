@@ -31,7 +31,6 @@ from dovetail.stream.rdkafka.library import (
     CONSUMER,
     OFFSET_BEGINNING,
     Message,
-    PartitionsPointer,
     RebalanceCallback,
     library,
 )
@@ -94,6 +93,7 @@ class Consumer(Client):
             raise ConfigError(f"a consumer of {topic} needs the Kafka setting group.id")
         self.topic = topic
         self._on_assign, self._on_revoke = on_assign, on_revoke
+        self._assigned: list[int] = []
         self._held = _NOTHING
         self._mean_size = 1024.0  # bytes of a value, learnt from each batch
         self._starts: dict[int, int | None] = {}  # of partitions with nothing read since
@@ -269,13 +269,8 @@ class Consumer(Client):
     # ── membership ───────────────────────────────────────────────────────────────────────
 
     def assignment(self) -> list[int]:
-        listed = PartitionsPointer()
-        code = self._lib.assignment(self._handle, ctypes.byref(listed))
-        check_code(code, f"assignment of {self.topic}")
-        try:
-            return sorted(numbers(listed))
-        finally:
-            self._lib.topic_partition_list_destroy(listed)
+        """As of the last rebalance: to ask librdkafka takes the way to its thread and back."""
+        return self._assigned
 
     def assignment_lost(self) -> bool:
         """Inside on_revoke: the partitions may be another member's already."""
@@ -321,6 +316,7 @@ class Consumer(Client):
                 self._revoke(listed, cooperative)
             else:
                 check_code(self._lib.assign(handle, None), f"resetting {self.topic}")
+                self._assigned = []
                 _log.warning("rebalancing %s: %s", self.topic, describe(event))
         except BaseException as raised:  # noqa: BLE001 - C cannot pass it on; consume() does
             self._keep(raised)
@@ -331,6 +327,8 @@ class Consumer(Client):
             check_error(self._lib.incremental_assign(self._handle, listed), doing)
         else:
             check_code(self._lib.assign(self._handle, listed), doing)
+            self._assigned = []
+        self._assigned = sorted({*self._assigned, *numbers(listed)})
 
     def _revoke(self, listed: Any, cooperative: bool) -> None:
         doing = f"revoking partitions of {self.topic}"
@@ -343,8 +341,10 @@ class Consumer(Client):
                 self._starts.pop(partition, None)
             if cooperative:
                 check_error(self._lib.incremental_unassign(self._handle, listed), doing)
+                self._assigned = sorted(set(self._assigned).difference(partitions))
             else:
                 check_code(self._lib.assign(self._handle, None), doing)
+                self._assigned = []
 
     def _drop(self, partitions: list[int]) -> None:
         if len(self._held):

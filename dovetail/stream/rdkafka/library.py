@@ -117,7 +117,6 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "assign": (c_int, (c_void_p, PartitionsPointer)),
     "incremental_assign": (c_void_p, (c_void_p, PartitionsPointer)),
     "incremental_unassign": (c_void_p, (c_void_p, PartitionsPointer)),
-    "assignment": (c_int, (c_void_p, ctypes.POINTER(PartitionsPointer))),
     "assignment_lost": (c_int, (c_void_p,)),
     "position": (c_int, (c_void_p, PartitionsPointer)),
     "committed": (c_int, (c_void_p, PartitionsPointer, c_int)),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dovetail.stream.rdkafka.consumer import GroupMetadata
+    from dovetail.stream.rdkafka.parcel import Parcel
 
     Column = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 _TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _HEADER = 2, 3, 4, 5, 7, 9
 _WORDS = 9
 
-_COPY = 2  # librdkafka copies the value before the call is over
+# What becomes of a value's memory: librdkafka takes it over, or copies it before it returns.
+_FREE, _COPY = 1, 2
 _REST_OF_TRANSACTION = -1
 _LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
@@ -82,6 +84,15 @@ class Producer(Client):
             tombstones=np.array([value is None]),
         )
 
+    def give(self, topic: str, parcel: Parcel, partition: int) -> None:
+        """Queue a message whose memory librdkafka takes over: the caller's no more."""
+        assert parcel.address is not None
+        value = _argument(_VALUE, parcel.address, len(parcel))
+        message = _Message(self._topic(topic), 1, _FREE, value)
+        self._queue(topic, message, np.array([partition], np.int32), np.empty(0, np.bool_), 1)
+        # Not before: what is refused stays the parcel's.
+        parcel.forget()
+
     def send_many(
         self,
         topic: str,
@@ -100,7 +111,7 @@ class Producer(Client):
         a row is refused, the rows before it are queued and the error names the row.
         """
         rows = len(bounds) - 1
-        message = _Message(self._topic(topic), rows)
+        message = _Message(self._topic(topic), rows, _COPY)
         message.add_column(_VALUE, data, bounds)
         if keys is not None:
             message.add_column(_KEY, *keys)
@@ -246,14 +257,15 @@ class _Message:
     Keeps every buffer alive whose address it has taken.
     """
 
-    def __init__(self, topic: int, rows: int) -> None:
+    def __init__(self, topic: int, rows: int, flags: int, *others: tuple[int, ...]) -> None:
         self._rows = rows
         self._kept: list[object] = []
         self._columns: list[tuple[int, int, int]] = []
         self._arguments = [
             _argument(_TOPIC, topic),
             _argument(_PARTITION),
-            _argument(_FLAGS, _COPY),
+            _argument(_FLAGS, flags),
+            *others,
         ]
 
     def add_column(
@@ -283,7 +295,7 @@ class _Message:
         return np.array(self._arguments, np.int64)
 
     def columns(self) -> NDArray[np.int64]:
-        return np.array(self._columns, np.int64)
+        return np.array(self._columns, np.int64).reshape(-1, 3)
 
 
 def _argument(kind: int, *words: int) -> tuple[int, ...]:
