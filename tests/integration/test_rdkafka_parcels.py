@@ -66,6 +66,7 @@ def test_the_memory_comes_back_whatever_becomes_of_the_transaction(settings, top
                 producer.begin()
                 for _ in range(10):
                     producer.give(topic.name, filled(bytes(MIB)), 0)
+                producer.flush(30)
                 producer.abort(30) if number % 2 else producer.commit(30)
 
         transactions(6)
