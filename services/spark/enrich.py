@@ -65,7 +65,13 @@ _SCANS = 4
 """So many times what the nodes' memory holds is a batch: it then reads R so often, and what Spark
 takes for a batch itself, however small, is paid by many events."""
 _HELD_AN_EVENT = 256
-_CHECKPOINTS = {
+_OPTIONS = {
+    # One job a batch: there is nothing to adapt in a plan of one small shuffle.
+    "spark.sql.adaptive.enabled": "false",
+    # Large Arrow batches: the way to Python costs by the batch, and events are small. With a limit
+    # in bytes, Spark adds all columns up for every row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Scratch need not appear atomically; the usual way starts a process for every file.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",
@@ -178,6 +184,9 @@ class Enrichment:
         self._scratch = ""
         self._job: Job | None = None
         self._caution = 1
+        self._settled = False
+        # A cluster may lose a machine, and run a stage again, of which no task is told.
+        self._once = spark.sparkContext.master.startswith("local")
         self._overload: BatchGuard | None = None
         if pipeline.overload is not None:
             there = partial(ends, admin_of(settings), self._topology.source)
@@ -202,8 +211,8 @@ class Enrichment:
         positions = beginnings(slots, source.partitions)
         if self._overload:
             self._overload.begin(positions)
-        self._stopping = False
-        for option, value in _CHECKPOINTS.items():
+        self._stopping = self._settled = False
+        for option, value in _OPTIONS.items():
             self._spark.conf.set(option, value)
         self._scratch = tempfile.mkdtemp(prefix="dovetail-enrich-")
         stream = (
@@ -251,16 +260,17 @@ class Enrichment:
                 return  # nothing is lost by that: Spark's own notes are not looked at again
             began = time.monotonic()
             assert self._job is not None, "start() comes first"
-            job = self._job
+            job = replace(self._job, settled=self._settled)
             if self._overload:
                 job = replace(job, admission=self._overload.admission())
+            self._settled = False
             try:
                 reports = answer(frame, job)
             except PySparkException as error:
                 if CrowdedError.__name__ in str(error):
                     self._caution *= _MORE_CAUTION
                 raise
-            self._caution = 1
+            self._caution, self._settled = 1, self._once
             seconds = time.monotonic() - began
             if self._overload:
                 self._overload.note(reports, seconds)

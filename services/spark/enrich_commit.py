@@ -15,6 +15,10 @@ number is for: a new driver writes the next one first, then fences every node's 
 over before that is fenced; whoever does so later reads the number and stops.
 
 An id that is still ours needs no new producer: nobody has committed for these slots since we did.
+
+Spark gives a node's part to any worker, so an id often changes hands between two batches. Where the
+driver knows that the batch before was committed, by all nodes of this run, nothing of the id can be
+open, and to fence its last holder is all there is to do.
 """
 
 from __future__ import annotations
@@ -144,15 +148,17 @@ class NodeTransaction:
         assert self._producer is not None, "begin() comes first"
         return self._producer
 
-    def begin(self, run: int) -> dict[int, SlotState]:
-        """Begin a transaction; return the states of the node's slots."""
+    def begin(self, run: int, *, settled: bool = False) -> dict[int, SlotState]:
+        """Begin a transaction; return the states of the node's slots.
+
+        `settled`: the id's last transaction is known to be committed, by whichever worker.
+        """
         # Steps 1 and 2
         found = self._states.read(self.slots)
         if self._producer is None or found.slots != self._last:
             self.drop()
-            self._producer = taken_over(
-                self._settings, _id(self._topology, self._node), _written(self._topology)
-            )
+            written = _NOTHING if settled else _written(self._topology)
+            self._producer = taken_over(self._settings, _id(self._topology, self._node), written)
             found = self._states.read(self.slots)
         if found.run != run:
             raise Unavailable(

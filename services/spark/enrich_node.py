@@ -56,6 +56,8 @@ class Job:
     """Of lines of answers (stream/line.py): more after one was too crowded."""
     admission: Admission | None = None
     """How much is to be shed of this batch."""
+    settled: bool = False
+    """Whether all nodes have committed a batch of this run, and none was tried since."""
 
     def state(self, committed: SlotState | None) -> SlotState:
         return committed or SlotState(positions=dict(self.start))
@@ -100,7 +102,8 @@ def enrich(job: Job, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     """Answer a node's events; `parts` have the rows that `decode` gives."""
     context = TaskContext.get()
     assert context is not None, "only Spark calls it"
-    report = _worker(job).work(context.partitionId(), parts, job.admission)
+    settled = job.settled and not context.attemptNumber()
+    report = _worker(job).work(context.partitionId(), parts, job.admission, settled=settled)
     yield pa.record_batch({"report": pa.array([report.message], pa.binary())})
 
 
@@ -125,7 +128,12 @@ class Worker:
         self._transactions: dict[int, NodeTransaction] = {}
 
     def work(
-        self, node: int, parts: Iterator[pa.RecordBatch], admission: Admission | None
+        self,
+        node: int,
+        parts: Iterator[pa.RecordBatch],
+        admission: Admission | None,
+        *,
+        settled: bool = False,
     ) -> Report:
         began = time.monotonic()
         if node not in self._transactions:
@@ -136,7 +144,7 @@ class Worker:
         if self._guard:
             self._guard.begin(admission)
         try:
-            found = transaction.begin(self.job.run)
+            found = transaction.begin(self.job.run, settled=settled)
             states = {slot: self.job.state(found.get(slot)) for slot in transaction.slots}
             batch = _Batch(self._topology, self._join, transaction.producer, states, self._lag)
             for part in parts:

@@ -134,6 +134,8 @@ _CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "topic_destroy": (None, (c_void_p,)),
     "produceva": (c_void_p, (c_void_p, c_void_p, c_size_t)),
     "flush": (c_int, (c_void_p, c_int)),
+    "metadata": (c_int, (c_void_p, c_int, c_void_p, ctypes.POINTER(c_void_p), c_int)),
+    "metadata_destroy": (None, (c_void_p,)),
     "init_transactions": (c_void_p, (c_void_p, c_int)),
     "begin_transaction": (c_void_p, (c_void_p,)),
     "send_offsets_to_transaction": (c_void_p, (c_void_p, PartitionsPointer, c_void_p, c_int)),

@@ -39,6 +39,7 @@ _WORDS = 9
 # What becomes of a value's memory: librdkafka takes it over, or copies it before it returns.
 _FREE, _COPY = 1, 2
 _REST_OF_TRANSACTION = -1
+_CONNECTED_S = 1.0
 _LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
 
@@ -175,10 +176,20 @@ class Producer(Client):
 
     def init_transactions(self, timeout_s: float) -> None:
         """Fence whoever used this transactional.id before, and end what it left open."""
+        self._connect(min(timeout_s, _CONNECTED_S))
         check_error(
             self._lib.init_transactions(self._handle, milliseconds(timeout_s)),
             "starting transactions",
         )
+
+    def _connect(self, timeout_s: float) -> None:
+        """Wait for a broker: whoever looks for a coordinator before looks again after 0.5 s."""
+        found = ctypes.c_void_p()
+        told = self._lib.metadata(
+            self._handle, 0, None, ctypes.byref(found), milliseconds(timeout_s)
+        )
+        if not told:
+            self._lib.metadata_destroy(found)
 
     def begin(self) -> None:
         check_error(self._lib.begin_transaction(self._handle), "beginning a transaction")
