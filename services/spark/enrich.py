@@ -186,7 +186,7 @@ class Enrichment:
         self._caution = 1
         self._settled = False
         # A cluster may lose a machine, and run a stage again, of which no task is told.
-        self._once = spark.sparkContext.master.startswith("local")
+        self._once = str(spark.sparkContext.master).startswith("local")
         self._overload: BatchGuard | None = None
         if pipeline.overload is not None:
             there = partial(ends, admin_of(settings), self._topology.source)

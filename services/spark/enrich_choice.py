@@ -3,6 +3,9 @@
 A batch is known when R is to be read, so there is no rate to foresee, as `auto` has to in the
 services (decision 8): so many keys wait, R has so many pages, and what either costs is learnt by
 doing it.
+
+Lookups are only guessed to be cheaper before the first: so those are few keys each, and what they
+took says how the batch goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from dovetail.join.phase import Relation
 
 SCAN, LOOKUP = Algorithm.MESHJOIN, Algorithm.SRJ
+TRIAL_KEYS = 200
+"""Of a lookup whose cost is not known yet."""
+_TRIALS = 3
+"""Lookups that are tried; the first does not count: it loads kernels and opens files."""
 _WEIGHT = 0.3
 """Of one batch against all before it."""
 
@@ -28,6 +35,7 @@ class Choice:
         self._warm: set[Algorithm] = set()
         self._page_s = factors.page
         self._key_s = factors.key + factors.request / KEYS_A_QUERY
+        self._trials: list[float] = []
 
     def between(self, relation: Relation, keys: int) -> Algorithm:
         """The cheaper way to answer so many keys."""
@@ -36,6 +44,17 @@ class Choice:
         if not relation.by_key:
             return SCAN
         return SCAN if relation.pages * self._page_s < keys * self._key_s else LOOKUP
+
+    def is_to_try(self, relation: Relation) -> bool:
+        """Whether lookups have to show what they cost before many keys are looked up."""
+        return relation.by_page and len(self._trials) < _TRIALS
+
+    def tried(self, keys: int, seconds: float) -> None:
+        """Learn from a lookup of few keys."""
+        self._trials.append(seconds / max(1, keys))
+        if len(self._trials) == _TRIALS:
+            self._key_s = min(self._trials[1:])
+            self._warm.add(LOOKUP)
 
     def scanned(self, pages: int, seconds: float) -> None:
         if self._is_warm(SCAN):

@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ from services.disk_phase.settings import budget as disk_budget
 from services.disk_phase.settings import shares
 from services.mapper.handler import send_shed
 from services.spark.enrich_build import build_chosen_join
-from services.spark.enrich_choice import SCAN, Choice
+from services.spark.enrich_choice import LOOKUP, SCAN, TRIAL_KEYS, Choice
 from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
@@ -254,11 +255,28 @@ class TableJoin:
     def _choose(self) -> None:
         """Let `auto` go on by what is cheaper for the keys that wait now."""
         self._chosen = True
-        if self._choice is not None:
-            engine = self._engine
-            chosen = self._choice.between(self._relation.facts, engine.held.pending.keys)
-            if chosen != engine.algorithm:
-                engine.switch(chosen)
+        if self._choice is None:
+            return
+        chosen = self._choice.between(self._relation.facts, self._waiting_keys)
+        if chosen == LOOKUP:
+            chosen = self._tried(self._choice)
+        if chosen != self._engine.algorithm:
+            self._engine.switch(chosen)
+
+    def _tried(self, choice: Choice) -> Algorithm:
+        """Look few keys up while it is not known what that costs; return how to go on."""
+        engine, usual = self._engine, self._engine.parameters
+        while choice.is_to_try(self._relation.facts) and self._join.pending:
+            engine.switch(LOOKUP, replace(usual, keys=TRIAL_KEYS))
+            keys, began = self._waiting_keys, time.monotonic()
+            self._read()
+            choice.tried(keys - self._waiting_keys, time.monotonic() - began)
+        engine.switch(LOOKUP, usual)
+        return choice.between(self._relation.facts, self._waiting_keys)
+
+    @property
+    def _waiting_keys(self) -> int:
+        return self._engine.held.pending.keys
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
@@ -266,7 +284,7 @@ class TableJoin:
         if self._choice is None or self._engine.figures.reads > self._reads:
             yield
             return
-        keys, began = self._engine.held.pending.keys, time.monotonic()
+        keys, began = self._waiting_keys, time.monotonic()
         yield
         seconds = time.monotonic() - began
         if self._engine.algorithm == SCAN:

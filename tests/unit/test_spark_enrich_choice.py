@@ -31,3 +31,19 @@ def test_it_learns_what_either_costs_but_not_from_its_first_time():
     for _ in range(11):
         choice.looked_up(keys, 10_000.0)
     assert choice.between(LARGE, keys) == SCAN
+
+
+def test_the_first_lookups_are_of_few_keys_and_say_what_many_would_cost():
+    choice = Choice(TYPICAL)
+    keys = 10_000
+    assert choice.between(LARGE, keys) == LOOKUP
+    for seconds in (5.0, 0.1, 0.3):
+        assert choice.is_to_try(LARGE)
+        choice.tried(200, seconds)
+    assert not choice.is_to_try(LARGE)
+    assert choice.between(LARGE, keys) == SCAN
+    assert choice.between(LARGE, 100) == LOOKUP
+
+
+def test_nothing_is_tried_where_lookups_are_the_only_way():
+    assert not Choice(TYPICAL).is_to_try(Relation(by_page=False))
