@@ -25,6 +25,7 @@ from dovetail.master.snapshot.slots import SlotsRelation
 from dovetail.master.snapshot.versions import Content, Hold
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dovetail.join.exchange import Read, Request
@@ -37,11 +38,22 @@ log = logging.getLogger(__name__)
 class CurrentSnapshot:
     """Reads the pipeline's slots in the current version; for one engine at a time."""
 
-    def __init__(self, versions: Versions, pipeline: Pipeline, command: str) -> None:
-        """`command` is what writes a snapshot: whoever misses one is told it."""
+    def __init__(
+        self,
+        versions: Versions,
+        pipeline: Pipeline,
+        command: str,
+        *,
+        is_cached: Callable[[int], bool] = lambda _size: False,
+    ) -> None:
+        """`command` is what writes a snapshot: whoever misses one is told it.
+
+        `is_cached` says of a version of so many bytes whether it is read through the page cache.
+        """
         self._versions = versions
         self._content = Content.of(pipeline)
         self._cure = f"run `{command}`"
+        self._is_cached = is_cached
         self._slots: frozenset[int] | None = None
         self._opened: frozenset[int] | None = None
         """The slots of `_relation`."""
@@ -173,7 +185,13 @@ class CurrentSnapshot:
         )
 
     def _open(self, hold: Hold) -> SlotsRelation:
-        return SlotsRelation(self._folders(hold), self._content.slots, self._content.key_type)
+        size = sum(slot.size for slot in hold.version.slots)
+        return SlotsRelation(
+            self._folders(hold),
+            self._content.slots,
+            self._content.key_type,
+            direct=not self._is_cached(size),
+        )
 
     def _folders(self, hold: Hold) -> dict[int, Path]:
         slots = range(self._content.slots) if self._slots is None else self._slots
