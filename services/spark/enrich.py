@@ -68,10 +68,9 @@ _HELD_AN_EVENT = 256
 _OPTIONS = {
     # One job a batch: there is nothing to adapt in a plan of one small shuffle.
     "spark.sql.adaptive.enabled": "false",
-    # Large Arrow batches: the way to Python costs by the batch, and events are small. With a limit
-    # in bytes, Spark adds all columns up for every row.
+    # Large Arrow batches: the way to Python costs by the batch, and events are small. Where they
+    # are not, Spark's own limit in bytes holds.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Scratch need not appear atomically; the usual way starts a process for every file.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",

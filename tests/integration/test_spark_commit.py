@@ -113,6 +113,21 @@ def test_who_comes_after_a_commit_finds_it(nodes):
     assert nodes.outputs() == ["a", "b", "c"]
 
 
+def test_who_knows_that_all_was_committed_fences_the_last_one_and_goes_on(nodes):
+    run, _ = nodes.take_over()
+    first, second = nodes.one(), nodes.one()
+    done = answer(first, "a", first.begin(run))
+    first.commit(done)
+    assert first.begin(run) == done
+    late = answer(first, "late", done)
+    assert second.begin(run, settled=True) == done
+    further = answer(second, "b", done)
+    with pytest.raises(KafkaFailure):
+        first.commit(late)
+    second.commit(further)
+    assert nodes.outputs() == ["a", "b"]
+
+
 def test_a_producer_is_kept_as_long_as_nobody_else_commits(nodes):
     run, _ = nodes.take_over()
     one = nodes.one()

@@ -15,6 +15,7 @@ from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Pages
 from dovetail.join.mapper import Mapper
 from dovetail.master.snapshot.current import CurrentSnapshot
+from dovetail.master.snapshot.files import Caching
 from dovetail.master.snapshot.versions import Hold, Versions, versions_of
 from tests.unit.snapshot_kit import COMMAND, fill, pipeline_of, publish
 
@@ -171,6 +172,24 @@ def test_a_version_of_something_else_is_not_taken_over(versions, current, other,
     with caplog.at_level(logging.WARNING):
         assert cycle(current) == (None, sorted(f'{{"r":"a-{key}"}}' for key in range(8)))
     assert "was written for" in caplog.records[0].reason
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_how_a_version_is_read_is_asked_with_its_size(versions, is_cached):
+    asked = []
+
+    def answer(size):
+        asked.append(size)
+        return is_cached
+
+    relation = CurrentSnapshot(versions, OF, COMMAND, is_cached=answer)
+    publish(versions, OF, rows_of(range(8), "a"))
+    assert cycle(relation)[1] == sorted(f'{{"r":"a-{key}"}}' for key in range(8))
+    files = [path for path in versions.path(1).rglob("slot-*/*") if path.suffix != ".json"]
+    assert asked == [sum(path.stat().st_size for path in files)]
+    parts = relation._relation._parts.values()
+    assert all((part.caching is Caching.THROUGH) is is_cached for part in parts)
+    relation.close()
 
 
 def test_a_damaged_version_is_not_taken_over(versions, current, caplog):
