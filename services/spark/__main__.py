@@ -89,7 +89,8 @@ def _run(args: argparse.Namespace) -> int:
             # Before Spark takes its time to start.
             require(settings, permissions_of(Topology(pipeline), args.job))
         print(f"{args.job} of {pipeline.name}: starting Spark on {settings.master}", flush=True)
-        spark = spark_session(settings, f"{args.job} {pipeline.name}")
+        warmed = pipeline if job.is_warmed else None
+        spark = spark_session(settings, f"{args.job} {pipeline.name}", warmed)
         try:
             job.load().run(settings, pipeline, spark, run, args)
         finally:

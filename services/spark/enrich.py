@@ -68,8 +68,7 @@ _HELD_AN_EVENT = 256
 _OPTIONS = {
     # One job a batch: there is nothing to adapt in a plan of one small shuffle.
     "spark.sql.adaptive.enabled": "false",
-    # Large Arrow batches: the way to Python costs by the batch, and events are small. Where they
-    # are not, Spark's own limit in bytes holds.
+    # Large Arrow batches: the way to Python costs by the batch, and events are small.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Scratch need not appear atomically; the usual way starts a process for every file.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
@@ -79,6 +78,14 @@ _OPTIONS = {
     "spark.sql.streaming.pollingDelay": "50ms",
 }
 _LEAST_BATCH, _MOST_BATCH = 50_000, 500_000
+_ARROW_LIMIT, _USUAL_LIMIT, _NO_LIMIT = (
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+    str(64 << 20),
+    str((1 << 31) - 1),
+)
+"""To keep an Arrow batch below a limit, Spark weighs it at every row: a sixth of all it does."""
+_NEEDS_NO_LIMIT = 256 << 20
+"""Bytes of a whole batch that may lie in Arrow batches of any size."""
 _MORE_CAUTION = 4
 """So much fewer events are let in where answers did not find room in line, each time again."""
 
@@ -184,6 +191,7 @@ class Enrichment:
         self._job: Job | None = None
         self._caution = 1
         self._settled = False
+        self._is_small = False
         # A cluster may lose a machine, and run a stage again, of which no task is told.
         self._once = str(spark.sparkContext.master).startswith("local")
         self._overload: BatchGuard | None = None
@@ -210,7 +218,7 @@ class Enrichment:
         positions = beginnings(slots, source.partitions)
         if self._overload:
             self._overload.begin(positions)
-        self._stopping = self._settled = False
+        self._stopping = self._settled = self._is_small = False
         for option, value in _OPTIONS.items():
             self._spark.conf.set(option, value)
         self._scratch = tempfile.mkdtemp(prefix="dovetail-enrich-")
@@ -263,6 +271,8 @@ class Enrichment:
             if self._overload:
                 job = replace(job, admission=self._overload.admission())
             self._settled = False
+            limit = _NO_LIMIT if self._is_small else _USUAL_LIMIT
+            frame.sparkSession.conf.set(_ARROW_LIMIT, limit)
             try:
                 reports = answer(frame, job)
             except PySparkException as error:
@@ -270,11 +280,17 @@ class Enrichment:
                     self._caution *= _MORE_CAUTION
                 raise
             self._caution, self._settled = 1, self._once
+            self._is_small = self._expected_bytes(reports) <= _NEEDS_NO_LIMIT
             seconds = time.monotonic() - began
             if self._overload:
                 self._overload.note(reports, seconds)
             self.batches += 1
             self._note(reports, seconds)
+
+    def _expected_bytes(self, reports: list[Report]) -> float:
+        """Of the largest batch there can be, if events stay as large as they were in this one."""
+        carried = sum(report.carried_bytes for report in reports)
+        return carried / max(1, sum(report.counts[ledger.IN] for report in reports)) * self._batch
 
     def _there(self, positions: dict[int, int]) -> dict[str, int]:
         """The positions, or the first records that the broker has not deleted meanwhile."""

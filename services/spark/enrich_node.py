@@ -82,6 +82,8 @@ class Report:
     """By source partition, how far it is answered."""
     taken: dict[int, int]
     """Events by slot."""
+    carried_bytes: int
+    """What came to the node, as Arrow has it."""
     held_bytes: int
     cached_keys: int
     algorithm: str
@@ -168,6 +170,7 @@ class Worker:
             self._guard.missed if self._guard else 0,
             batch.reached,
             batch.taken,
+            batch.carried_bytes,
             self._join.held_bytes,
             self._join.cached_keys,
             self._join.algorithm,
@@ -209,6 +212,7 @@ class _Batch:
         """The offsets of the last events taken, by slot and source partition."""
         self.reached: dict[int, int] = {}
         self.taken: dict[int, int] = {}
+        self.carried_bytes = 0
         self.counts: Counter[str] = Counter()
         join.begin(states, producer, self._ledgers)
 
@@ -216,6 +220,7 @@ class _Batch:
         names = ("slot", "kind", "partition", "reached")
         columns = (part.column(name).to_pylist() for name in names)
         payloads = part.column("payload")
+        self.carried_bytes += payloads.nbytes
         for row, (slot, kind, partition, reached) in enumerate(zip(*columns, strict=True)):
             if kind == EVENTS:
                 batch = EventBatch.from_message(payloads[row].as_py())

@@ -39,6 +39,8 @@ class Job:
     module: str
     needs_kafka: bool = True
     """Whether KAFKA_BOOTSTRAP has to be set."""
+    is_warmed: bool = False
+    """Whether its workers have all kernels before the first event comes."""
 
     def load(self) -> JobModule:
         return cast("JobModule", importlib.import_module(self.module))
@@ -57,6 +59,7 @@ JOBS = {
     "enrich": Job(
         "run a pipeline of engine: spark, from its source to its sink, until it is stopped",
         "services.spark.enrich",
+        is_warmed=True,
     ),
     "backfill": Job(
         "complete what was shed, unmatched or parked, by the master data of now",

@@ -15,10 +15,12 @@ from deploy.local import jars
 from deploy.local.home import Home
 from deploy.local.java import find_java
 from dovetail.errors import ConfigError
+from services.spark import warming
 from services.spark.jdbc import DRIVER
 from services.spark.kafka import java_options
 
 if TYPE_CHECKING:
+    from dovetail.pipeline.spec import Pipeline
     from services.spark.settings import SparkSettings
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
@@ -33,14 +35,17 @@ _INHERITED = ("NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX", "PYTHONPATH")
 """Of the driver's environment, for workers that were not started by it."""
 
 
-def spark_session(settings: SparkSettings, name: str) -> SparkSession:
+def spark_session(
+    settings: SparkSettings, name: str, warmed: Pipeline | None = None
+) -> SparkSession:
     """Start Spark, or return the one that runs in this process already.
 
+    Python workers start with all kernels of the pipeline `warmed`, if there is one.
     What `spark-submit` was told stands: its master, heaps and jars are not touched.
     """
     find_java(os.environ)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    options = _options(settings)
+    options = _options(settings, {} if warmed is None else warming.told(warmed))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         options |= _launch_options(settings)
     builder = SparkSession.Builder().appName(f"dovetail {name}")
@@ -86,8 +91,9 @@ def _launch_options(settings: SparkSettings) -> dict[str, str]:
     }
 
 
-def _options(settings: SparkSettings) -> dict[str, str]:
+def _options(settings: SparkSettings, told: dict[str, str]) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    variables = _WORKERS | inherited | told
     return {
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -99,7 +105,7 @@ def _options(settings: SparkSettings) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "services.spark.daemon",
-        **{f"spark.executorEnv.{name}": value for name, value in (_WORKERS | inherited).items()},
+        **{f"spark.executorEnv.{name}": value for name, value in variables.items()},
     }
 
 

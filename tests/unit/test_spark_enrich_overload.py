@@ -82,7 +82,7 @@ class Application:
         seconds = counts["hits"] * self._hit_s + reading
         return Report(
             *(node, counts, Latency(), Latency(), seconds, reading, counts["in"], missed),
-            *({}, {}, 0, 0, "srj", ""),
+            *({}, {}, 0, 0, 0, "srj", ""),
         )
 
     def _hits(self, events):
