@@ -69,7 +69,7 @@ _OPTIONS = {
     # One job a batch: there is nothing to adapt in a plan of one small shuffle.
     "spark.sql.adaptive.enabled": "false",
     # Large Arrow batches: the way to Python costs by the batch, and events are small.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Scratch need not appear atomically; the usual way starts a process for every file.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",

@@ -27,6 +27,8 @@ LOG4J = Path(__file__).parent / "log4j2.properties"
 _WORKERS = {
     # Each saves the Python workers memory: together 40 %.
     "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
