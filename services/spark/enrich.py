@@ -38,7 +38,8 @@ from dovetail.stream.topics import admin_of, ends
 from dovetail.stream.topics import beginnings as first_offsets
 from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
-from services.spark import enrich_decode, enrich_node
+from services.spark import enrich_arrow, enrich_decode, enrich_node
+from services.spark.enrich_arrow import ArrowLimit
 from services.spark.enrich_commit import take_over
 from services.spark.enrich_node import Job, Report
 from services.spark.enrich_overload import BatchGuard
@@ -78,14 +79,6 @@ _OPTIONS = {
     "spark.sql.streaming.pollingDelay": "50ms",
 }
 _LEAST_BATCH, _MOST_BATCH = 50_000, 500_000
-_ARROW_LIMIT, _USUAL_LIMIT, _NO_LIMIT = (
-    "spark.sql.execution.arrow.maxBytesPerBatch",
-    str(64 << 20),
-    str((1 << 31) - 1),
-)
-"""To keep an Arrow batch below a limit, Spark weighs it at every row: a sixth of all it does."""
-_NEEDS_NO_LIMIT = 256 << 20
-"""Bytes of a whole batch that may lie in Arrow batches of any size."""
 _MORE_CAUTION = 4
 """So much fewer events are let in where answers did not find room in line, each time again."""
 
@@ -191,7 +184,7 @@ class Enrichment:
         self._job: Job | None = None
         self._caution = 1
         self._settled = False
-        self._is_small = False
+        self._arrow = ArrowLimit(batch)
         # A cluster may lose a machine, and run a stage again, of which no task is told.
         self._once = str(spark.sparkContext.master).startswith("local")
         self._overload: BatchGuard | None = None
@@ -218,7 +211,8 @@ class Enrichment:
         positions = beginnings(slots, source.partitions)
         if self._overload:
             self._overload.begin(positions)
-        self._stopping = self._settled = self._is_small = False
+        self._stopping = self._settled = False
+        self._arrow.begin()
         for option, value in _OPTIONS.items():
             self._spark.conf.set(option, value)
         self._scratch = tempfile.mkdtemp(prefix="dovetail-enrich-")
@@ -271,8 +265,7 @@ class Enrichment:
             if self._overload:
                 job = replace(job, admission=self._overload.admission())
             self._settled = False
-            limit = _NO_LIMIT if self._is_small else _USUAL_LIMIT
-            frame.sparkSession.conf.set(_ARROW_LIMIT, limit)
+            frame.sparkSession.conf.set(enrich_arrow.OPTION, str(self._arrow.bytes))
             try:
                 reports = answer(frame, job)
             except PySparkException as error:
@@ -280,17 +273,12 @@ class Enrichment:
                     self._caution *= _MORE_CAUTION
                 raise
             self._caution, self._settled = 1, self._once
-            self._is_small = self._expected_bytes(reports) <= _NEEDS_NO_LIMIT
+            self._arrow.note(reports)
             seconds = time.monotonic() - began
             if self._overload:
                 self._overload.note(reports, seconds)
             self.batches += 1
             self._note(reports, seconds)
-
-    def _expected_bytes(self, reports: list[Report]) -> float:
-        """Of the largest batch there can be, if events stay as large as they were in this one."""
-        carried = sum(report.carried_bytes for report in reports)
-        return carried / max(1, sum(report.counts[ledger.IN] for report in reports)) * self._batch
 
     def _there(self, positions: dict[int, int]) -> dict[str, int]:
         """The positions, or the first records that the broker has not deleted meanwhile."""
