@@ -2,9 +2,10 @@
 
 One broker; the events of the demo (Zipf, skew 1) in one topic; R as Parquet for Spark's joins and
 as a snapshot for ours, both on this disk. Each contender has a process of its own, the same heap,
-and writes JSON to a topic. Rate: events of the batches behind the first ones, by the time from
-trigger to commit that Spark itself tells. Memory: the peak of JVM and Python together, shared pages
-counted once (PSS). Behind them the job `frequency`, by the number of events (frequency.py).
+and writes JSON to a topic. Each is warmed up for the same time, for a JVM compiles what it runs for
+a minute or more. Rate: events of the batches behind that, by the time from trigger to commit that
+Spark itself tells. Memory: the peak of JVM and Python together, shared pages counted once (PSS).
+Behind them the job `frequency`, by the number of events (frequency.py).
 
 The last line is one JSON object.
 """
@@ -47,18 +48,18 @@ BY_HAND = ("tuned", "cached")
 @dataclass(frozen=True)
 class Plan:
     rows: int
-    batches: dict[int, tuple[int, int]]
-    """By size: how many are left out at the start, and how many count."""
+    events: int
+    """Enough for the fastest; else the last batches count, warm or not."""
+    warm_s: float
+    """Behind the first batch, until batches count."""
+    batches: dict[int, int]
+    """How many count, by their size."""
     counted: tuple[int, ...]
     """Events of the job `frequency`, over as many rows."""
 
-    @property
-    def events(self) -> int:
-        return max(size * (sum(numbers) + 1) for size, numbers in self.batches.items())
 
-
-FULL = Plan(5_000_000, {50_000: (3, 8), 500_000: (3, 4)}, (5_000_000, 20_000_000))
-QUICK = Plan(1_000_000, {50_000: (2, 4), 500_000: (1, 1)}, (500_000, 2_000_000))
+FULL = Plan(5_000_000, 9_000_000, 40, {50_000: 8, 500_000: 4}, (5_000_000, 20_000_000))
+QUICK = Plan(1_000_000, 2_000_000, 5, {50_000: 4, 500_000: 1}, (500_000, 2_000_000))
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,12 @@ def _contend(
     print(f"sending {plan.events:,} events", flush=True)
     generate(load, settings.client(), topology.source.name, lambda _: None, threading.Event())
     outcomes = {}
-    for batch, numbers in plan.batches.items():
+    for batch, counted in plan.batches.items():
         for contender in ("enrich", *BY_HAND, "default"):
             if args.only not in (None, contender) or args.batch not in (None, batch):
                 continue
             _wipe(settings, topology, but=topology.source.name)
-            outcome = _run(stack, contender, file, parquet, batch, numbers)
+            outcome = _run(stack, contender, file, parquet, batch, counted, plan)
             outcomes[contender, batch] = outcome
             print(outcome, flush=True)
             if args.only:
@@ -151,11 +152,12 @@ def _run(
     file: Path,
     parquet: Path,
     batch: int,
-    numbers: tuple[int, int],
+    counted: int,
+    plan: Plan,
 ) -> Outcome:
-    settling, counted = numbers
     command = [sys.executable, "-m", "bench.spark_run", contender, str(file), str(parquet)]
-    command += ["--batch", str(batch), "--batches", str(settling + counted)]
+    command += ["--batch", str(batch), "--batches", str(counted), "--warm", str(plan.warm_s)]
+    command += ["--events", str(plan.events)]
     environment = {
         **os.environ,
         **stack.environment(),
@@ -176,8 +178,8 @@ def _run(
     if child.returncode:
         raise SystemExit(f"{contender} failed: see {log}")
     told = [json.loads(line) for line in output.decode().splitlines() if line.startswith("{")]
-    rows = [one["rows"] for one in told[settling:]]
-    seconds = [one["seconds"] for one in told[settling:]]
+    rows = [one["rows"] for one in told[-counted:]]
+    seconds = [one["seconds"] for one in told[-counted:]]
     rate = sum(rows) / sum(seconds)
     return Outcome(contender, batch, rate, statistics.median(seconds), peak.most, told)
 

@@ -12,8 +12,8 @@ import argparse
 import json
 import sys
 import tempfile
-import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,9 @@ def main() -> int:
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("parquet", type=Path)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--batches", type=int, required=True)
+    parser.add_argument("--batches", type=int, required=True, help="whole ones that count")
+    parser.add_argument("--warm", type=float, required=True, help="seconds behind the first batch")
+    parser.add_argument("--events", type=int, required=True, help="of the source")
     args = parser.parse_args()
     settings = SparkSettings.from_environment()
     pipeline = load_pipeline(args.pipeline, {})
@@ -69,7 +71,7 @@ def main() -> int:
         master.cache().count()
     start = _default if args.contender == "default" else _tuned
     query = start(master, stream, settings.bootstrap, topology.enriched.name)
-    _watch(query, args.batches)
+    _watch(query, args, [])
     query.stop()
     spark.stop()
     return 0
@@ -77,7 +79,6 @@ def main() -> int:
 
 def _enrich(settings: SparkSettings, pipeline: Any, spark: SparkSession, args: Any) -> None:
     seen: list[dict[str, Any]] = []
-    done = threading.Event()
 
     def note(reports: list[Any], seconds: float) -> None:
         counts = sum((report.counts for report in reports), start=type(reports[0].counts)())
@@ -87,16 +88,11 @@ def _enrich(settings: SparkSettings, pipeline: Any, spark: SparkSession, args: A
         seen[-1]["work"] = round(seconds, 3)
         seen[-1]["algorithms"] = [report.algorithm for report in reports]
         print(seen[-1], file=sys.stderr, flush=True)
-        if len(seen) > args.batches:
-            done.set()
 
     application = Enrichment(settings, pipeline, spark, note, args.batch)
     application.start()
     assert application._query is not None  # noqa: SLF001 - its progress is what is measured
-    query = application._query  # noqa: SLF001
-    while not done.wait(0.1):
-        application.check()
-    _tell(query, args.batches, seen)
+    _watch(application._query, args, seen)  # noqa: SLF001
     application.stop()
     spark.stop()
 
@@ -141,24 +137,30 @@ def _tuned(master: DataFrame, stream: DataFrame, bootstrap: str, sink: str) -> S
     )
 
 
-def _watch(query: StreamingQuery, batches: int) -> None:
-    while len(_progress(query)) < batches:
+def _watch(query: StreamingQuery, args: Any, seen: list[dict[str, Any]]) -> None:
+    """Tell all whole batches, once as many as count were run warm or the source is at its end."""
+    while True:
+        told = [one for one in _progress(query) if one["rows"] > 0.9 * args.batch]
+        warm = [one for one in told if one["at"] > told[0]["at"] + told[0]["seconds"] + args.warm]
+        left = args.events - sum(one["rows"] for one in told)
+        if len(warm) >= args.batches or left < args.batch:
+            break
         if query.exception() is not None:
             raise query.exception()  # type: ignore[misc]
         time.sleep(0.1)
-    _tell(query, batches, [])
-
-
-def _tell(query: StreamingQuery, batches: int, seen: list[dict[str, Any]]) -> None:
-    for number, (rows, seconds) in enumerate(_progress(query)[:batches]):
+    for number, one in enumerate(told):
         more = seen[number] if number < len(seen) else {}
-        print(json.dumps({"rows": rows, "seconds": seconds, **more}), flush=True)
+        print(json.dumps({**one, **more}), flush=True)
 
 
-def _progress(query: StreamingQuery) -> list[tuple[int, float]]:
-    """Rows and seconds of each batch, as Spark itself tells them."""
+def _progress(query: StreamingQuery) -> list[dict[str, float]]:
+    """When each batch began, its rows and its seconds, as Spark itself tells them."""
     return [
-        (one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000)
+        {
+            "at": datetime.fromisoformat(one["timestamp"]).timestamp(),
+            "rows": one["numInputRows"],
+            "seconds": one["durationMs"]["triggerExecution"] / 1000,
+        }
         for one in query.recentProgress
         if one["numInputRows"]
     ]

@@ -25,7 +25,7 @@ from dovetail.pipeline.spec import KeyType
 from dovetail.stream.batch import PIECE_BYTES
 from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
-from dovetail.stream.rdkafka import Records
+from dovetail.stream.rdkafka import Parcel, Records
 from services.ingest.handler import batch_of, schema_of
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class _Decoding:
         batch = batch_of(records, decoded, np.flatnonzero(decoded.valid))
         for slot, positions in groups(self._mapper.slots(batch.keys)):
             for piece in batch.take(positions).pieces(PIECE_BYTES):
-                message = piece.to_message(self.pipeline.name, slot)
-                yield self._node(slot), slot, EVENTS, -1, 0, message
+                parcel = piece.written(self.pipeline.name, slot)
+                yield self._node(slot), slot, EVENTS, -1, 0, parcel
 
     def _bad(self, records: Records, decoded: Decoded) -> Iterator[tuple[Any, ...]]:
         """Give bad events to slots by their partition, which is the same whenever they are read."""
@@ -184,5 +184,9 @@ def _column(values: Any) -> Column:
 
 def _rows(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    # Arrow copies a parcel from where it was written.
+    columns[-1] = tuple(
+        payload.data.data if isinstance(payload, Parcel) else payload for payload in columns[-1]
+    )
     arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -223,7 +223,9 @@ class _Batch:
         self.carried_bytes += payloads.nbytes
         for row, (slot, kind, partition, reached) in enumerate(zip(*columns, strict=True)):
             if kind == EVENTS:
-                batch = EventBatch.from_message(payloads[row].as_py())
+                # Copied, for kernels want memory that is writable (columns.py).
+                message = np.frombuffer(payloads[row].as_buffer(), np.uint8).copy()
+                batch = EventBatch.from_message(message)
                 new = np.flatnonzero(batch.offsets >= self._done[slot][batch.partitions])
                 if len(new) < len(batch):
                     batch = batch.take(new)
