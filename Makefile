@@ -121,7 +121,7 @@ fuzz: $(VENV)/ready ## Mutated inputs into all that takes bytes from outside (SE
 	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench-e2e
-bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: under five minutes)
+bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: some eight minutes)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
 
 .PHONY: capacity
@@ -137,7 +137,7 @@ bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a 
 	@$(BIN)/python -m bench.engine $(if $(QUICK),--quick)
 
 .PHONY: bench-spark
-bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: under five minutes)
+bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: some eight minutes)
 	@$(BIN)/python -m bench.spark $(if $(QUICK),--quick)
 
 .PHONY: image
