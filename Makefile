@@ -121,7 +121,7 @@ fuzz: $(VENV)/ready ## Mutated inputs into all that takes bytes from outside (SE
 	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench-e2e
-bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: some eight minutes)
+bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, fixed algorithms and the broker (QUICK=1: under five minutes)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
 
 .PHONY: capacity
