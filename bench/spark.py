@@ -2,9 +2,10 @@
 
 One broker; the events of the demo (Zipf, skew 1) in one topic; R as Parquet for Spark's joins and
 as a snapshot for ours, both on this disk. Each contender has a process of its own, the same heap,
-and writes JSON to a topic. Each is warmed up for the same time, for a JVM compiles what it runs for
-a minute or more. Rate: events of the batches behind that, by the time from trigger to commit that
-Spark itself tells. Memory: the peak of JVM and Python together, shared pages counted once (PSS).
+and writes JSON to a topic: in small batches, then in large ones. Each is warmed up for the same
+time at either size, for a JVM compiles what it runs for a minute or more. Rate: events of the
+batches behind that, by the time from trigger to commit that Spark itself tells. Memory: the peak of
+JVM and Python together, shared pages counted once (PSS).
 Behind them the job `frequency`, by the number of events (frequency.py).
 
 The last line is one JSON object.
@@ -23,7 +24,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -37,6 +38,9 @@ from dovetail.pipeline.load import load_pipeline
 from dovetail.settings import Settings
 from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MIB = 1 << 20
 MEMORY, NODES = "64MiB", 2
@@ -54,12 +58,28 @@ class Plan:
     """Behind the first batch, until batches count."""
     batches: dict[int, int]
     """How many count, by their size."""
+    contenders: tuple[str, ...]
     counted: tuple[int, ...]
     """Events of the job `frequency`, over as many rows."""
 
 
-FULL = Plan(5_000_000, 9_000_000, 40, {50_000: 8, 500_000: 4}, (5_000_000, 20_000_000))
-QUICK = Plan(1_000_000, 2_000_000, 5, {50_000: 4, 500_000: 1}, (500_000, 2_000_000))
+SMALL, LARGE = 50_000, 500_000
+FULL = Plan(
+    rows=5_000_000,
+    events=12_000_000,
+    warm_s=40,
+    batches={SMALL: 8, LARGE: 4},
+    contenders=("enrich", *BY_HAND, "default"),
+    counted=(5_000_000, 20_000_000),
+)
+QUICK = Plan(
+    rows=1_000_000,
+    events=3_000_000,
+    warm_s=5,
+    batches={SMALL: 3, LARGE: 1},
+    contenders=("enrich", "tuned", "default"),
+    counted=(1_000_000,),
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,7 @@ class Outcome:
     seconds: float
     """Of a batch, the median."""
     memory: int
+    """Of the contender, whatever the batch."""
     told: list[dict[str, Any]]
 
     def __str__(self) -> str:
@@ -81,13 +102,17 @@ class Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, fewer batches")
-    parser.add_argument("--only", help="one contender alone")
-    parser.add_argument("--batch", type=int, help="one size of batch alone")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, batches, contenders")
+    parser.add_argument("--only", nargs="+", help="these contenders alone")
+    parser.add_argument("--batch", type=int, choices=(SMALL, LARGE), help="that size alone")
     parser.add_argument("--rows", type=int, help="of R")
     args = parser.parse_args()
     plan = QUICK if args.quick else FULL
     plan = replace(plan, rows=args.rows or plan.rows)
+    if args.only:
+        plan = replace(plan, contenders=tuple(args.only))
+    if args.batch:
+        plan = replace(plan, batches={args.batch: plan.batches[args.batch]})
     home = Home(CHECKOUT / ".dovetail" / "bench-spark", CHECKOUT / ".dovetail")
     environ = {**os.environ, "KAFKA_HEAP": "512m"}
     stack = Stack(home, report=print, environ=environ, usual_ports={})
@@ -118,13 +143,10 @@ def _contend(
     print(f"sending {plan.events:,} events", flush=True)
     generate(load, settings.client(), topology.source.name, lambda _: None, threading.Event())
     outcomes = {}
-    for batch, counted in plan.batches.items():
-        for contender in ("enrich", *BY_HAND, "default"):
-            if args.only not in (None, contender) or args.batch not in (None, batch):
-                continue
-            _wipe(settings, topology, but=topology.source.name)
-            outcome = _run(stack, contender, file, parquet, batch, counted, plan)
-            outcomes[contender, batch] = outcome
+    for contender in plan.contenders:
+        _wipe(settings, topology, but=topology.source.name)
+        for outcome in _run(stack, contender, file, parquet, plan):
+            outcomes[contender, outcome.batch] = outcome
             print(outcome, flush=True)
             if args.only:
                 print(*outcome.told, sep="\n", flush=True)
@@ -146,25 +168,17 @@ def _wipe(settings: Settings, topology: Topology, but: str = "") -> None:
         ensure_topics(settings, topology.topics())
 
 
-def _run(
-    stack: Stack,
-    contender: str,
-    file: Path,
-    parquet: Path,
-    batch: int,
-    counted: int,
-    plan: Plan,
-) -> Outcome:
+def _run(stack: Stack, contender: str, file: Path, parquet: Path, plan: Plan) -> Iterator[Outcome]:
     command = [sys.executable, "-m", "bench.spark_run", contender, str(file), str(parquet)]
-    command += ["--batch", str(batch), "--batches", str(counted), "--warm", str(plan.warm_s)]
-    command += ["--events", str(plan.events)]
+    command += ["--heats", *(f"{size}:{counted}" for size, counted in plan.batches.items())]
+    command += ["--warm", str(plan.warm_s), "--events", str(plan.events)]
     environment = {
         **os.environ,
         **stack.environment(),
         "SPARK_DRIVER_MEMORY": HEAP,
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(stack.home.cache / "numba")),
     }
-    log = stack.home.logs / f"{contender}-{batch}.log"
+    log = stack.home.logs / f"{contender}.log"
     with log.open("wb") as errors:
         child = subprocess.Popen(
             command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=errors
@@ -178,10 +192,12 @@ def _run(
     if child.returncode:
         raise SystemExit(f"{contender} failed: see {log}")
     told = [json.loads(line) for line in output.decode().splitlines() if line.startswith("{")]
-    rows = [one["rows"] for one in told[-counted:]]
-    seconds = [one["seconds"] for one in told[-counted:]]
-    rate = sum(rows) / sum(seconds)
-    return Outcome(contender, batch, rate, statistics.median(seconds), peak.most, told)
+    for size, counted in plan.batches.items():
+        of_size = [one for one in told if one["batch"] == size]
+        rows = [one["rows"] for one in of_size[-counted:]]
+        seconds = [one["seconds"] for one in of_size[-counted:]]
+        rate = sum(rows) / sum(seconds)
+        yield Outcome(contender, size, rate, statistics.median(seconds), peak.most, of_size)
 
 
 def _conclude(outcomes: dict[tuple[str, int], Outcome], counted: list[frequency.Outcome]) -> None:
@@ -191,7 +207,7 @@ def _conclude(outcomes: dict[tuple[str, int], Outcome], counted: list[frequency.
 
     tuned = [
         ratio
-        for batch in (50_000, 500_000)
+        for batch in (SMALL, LARGE)
         for other in BY_HAND
         if (ratio := over(other, batch)) is not None
     ]
@@ -203,8 +219,8 @@ def _conclude(outcomes: dict[tuple[str, int], Outcome], counted: list[frequency.
     print(
         json.dumps(
             {
-                "enrich_over_default_50k": over("default", 50_000),
-                "enrich_over_default_500k": over("default", 500_000),
+                "enrich_over_default_50k": over("default", SMALL),
+                "enrich_over_default_500k": over("default", LARGE),
                 "enrich_over_tuned": min(tuned, default=None),
                 "memory_over_default": round(memory["enrich"] / memory["default"], 2)
                 if whole

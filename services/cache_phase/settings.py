@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dovetail.join.algorithms import policy_named
 from dovetail.join.caching import LEAST
 from dovetail.join.policies import Lru, NoCache
-from dovetail.pipeline.spec import Algorithm
+from dovetail.pipeline.spec import Algorithm, Engine
 from dovetail.stream.batch import PIECE_BYTES
 from dovetail.stream.loop import Step
 
@@ -30,7 +30,8 @@ def budget(pipeline: Pipeline) -> int:
     if isinstance(policy, NoCache):
         return LEAST
     share = _LRU_SHARE if isinstance(policy, Lru) else _SHARE
-    if pipeline.algorithm is Algorithm.AUTO:
+    # On Spark a batch is held until R is scanned: what waits needs as much as the cache.
+    if pipeline.algorithm is Algorithm.AUTO and pipeline.engine is Engine.SERVICES:
         share = _AUTO_SHARE
     return min(int(share * pipeline.memory), pipeline.memory - _LEAST_LEFT)
 

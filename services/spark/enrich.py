@@ -45,6 +45,7 @@ from services.spark.enrich_node import Job, Report
 from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
+from services.spark.session import is_local
 
 if TYPE_CHECKING:
     import argparse
@@ -186,7 +187,7 @@ class Enrichment:
         self._settled = False
         self._arrow = ArrowLimit(batch)
         # A cluster may lose a machine, and run a stage again, of which no task is told.
-        self._once = str(spark.sparkContext.master).startswith("local")
+        self._once = is_local(str(spark.sparkContext.master))
         self._overload: BatchGuard | None = None
         if pipeline.overload is not None:
             there = partial(ends, admin_of(settings), self._topology.source)

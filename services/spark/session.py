@@ -51,7 +51,7 @@ def spark_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = _options(settings, {} if warmed is None else warming.told(warmed))
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        options |= _launch_options(settings)
+        options |= _launch_options(settings, streams=warmed is not None)
     builder = SparkSession.Builder().appName(f"dovetail {name}")
     for option, value in options.items():
         builder = builder.config(option, value)
@@ -81,15 +81,21 @@ def _require_connectors(spark: SparkSession) -> None:
         ) from None
 
 
-def _launch_options(settings: SparkSettings) -> dict[str, str]:
+def _launch_options(settings: SparkSettings, *, streams: bool) -> dict[str, str]:
     """What only a JVM that is not yet started can be told."""
-    logging = f"-Dlog4j2.configurationFile=file:{LOG4J} {java_options(settings)}".rstrip()
+    common = f"-Dlog4j2.configurationFile=file:{LOG4J} {java_options(settings)}".rstrip()
+    # A stream's batch leaves nothing in the heap but garbage: the usual collector lets it grow to
+    # its limit all the same, this one hardly beyond what lives. Machines of a cluster have more
+    # cores than it can serve.
+    in_place = streams and is_local(settings.master)
     return {
         "spark.master": settings.master,
         "spark.driver.memory": settings.driver_memory,
         "spark.executor.memory": settings.executor_memory,
-        "spark.driver.extraJavaOptions": logging,
-        "spark.executor.extraJavaOptions": logging,
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {common}" if in_place else common,
+        "spark.executor.extraJavaOptions": common,
+        # Between two threads of one process: to pack what is written costs more than to write it.
+        "spark.shuffle.compress": str(not is_local(settings.master)).lower(),
         "spark.jars": ",".join(str(jar) for jar in connector_jars(settings)),
         "spark.local.dir": str(_scratch(settings)),
     }
@@ -109,8 +115,15 @@ def _options(settings: SparkSettings, told: dict[str, str]) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "services.spark.daemon",
+        # Cheaper than by the network's stack, and closed to other users of the machine.
+        "spark.python.unix.domain.socket.enabled": "true",
         **{f"spark.executorEnv.{name}": value for name, value in variables.items()},
     }
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is one process, the driver's."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _scratch(settings: SparkSettings) -> Path:
