@@ -48,7 +48,12 @@ class SlotsRelation:
         try:
             for slot in sorted(folders):
                 self._parts[slot] = SnapshotRelation(
-                    folders[slot], direct=direct, wraps=False, threads=self._threads
+                    folders[slot],
+                    direct=direct,
+                    # From the page cache a read is a copy: no other thread would be done sooner.
+                    read_ahead=direct,
+                    wraps=False,
+                    threads=self._threads,
                 )
         except BaseException:
             self.close()
