@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,11 +44,14 @@ from services.spark.enrich_node import Job, Report
 from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
+from services.spark.scratch import Scratch, local_folder
 from services.spark.session import is_local
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -181,13 +183,13 @@ class Enrichment:
         self._guard = threading.Lock()
         self._stopping = False
         self._query: StreamingQuery | None = None
-        self._scratch = ""
+        self._scratch: Scratch | None = None
         self._job: Job | None = None
         self._caution = 1
         self._settled = False
         self._arrow = ArrowLimit(batch)
         # A cluster may lose a machine, and run a stage again, of which no task is told.
-        self._once = is_local(str(spark.sparkContext.master))
+        self._is_local = is_local(str(spark.sparkContext.master))
         self._overload: BatchGuard | None = None
         if pipeline.overload is not None:
             there = partial(ends, admin_of(settings), self._topology.source)
@@ -216,7 +218,7 @@ class Enrichment:
         self._arrow.begin()
         for option, value in _OPTIONS.items():
             self._spark.conf.set(option, value)
-        self._scratch = tempfile.mkdtemp(prefix="dovetail-enrich-")
+        self._scratch = Scratch(local_folder(self._spark), "dovetail-enrich")
         stream = (
             self._spark.readStream.format("kafka")
             .options(**kafka_options(self._settings))
@@ -230,7 +232,7 @@ class Enrichment:
         )
         self._query = (
             stream.writeStream.foreachBatch(self._work)
-            .option("checkpointLocation", f"file://{self._scratch}")
+            .option("checkpointLocation", f"file://{self._scratch.path}/checkpoint")
             .start()
         )
 
@@ -251,7 +253,9 @@ class Enrichment:
                 pass  # not while it stops: a batch that comes meanwhile would wait for the guard
             self._query.stop()
             self._query = None
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def figures(self) -> dict[str, float]:
         return self._overload.figures() if self._overload else {}
@@ -268,18 +272,24 @@ class Enrichment:
             self._settled = False
             frame.sparkSession.conf.set(enrich_arrow.OPTION, str(self._arrow.bytes))
             try:
-                reports = answer(frame, job)
+                with self._shelf() as shelf:
+                    reports = answer(frame, job, shelf)
             except PySparkException as error:
                 if CrowdedError.__name__ in str(error):
                     self._caution *= _MORE_CAUTION
                 raise
-            self._caution, self._settled = 1, self._once
+            self._caution, self._settled = 1, self._is_local
             self._arrow.note(reports)
             seconds = time.monotonic() - began
             if self._overload:
                 self._overload.note(reports, seconds)
             self.batches += 1
             self._note(reports, seconds)
+
+    def _shelf(self) -> AbstractContextManager[Path | None]:
+        """Where map tasks leave events for the nodes; None on several machines."""
+        assert self._scratch is not None, "start() comes first"
+        return self._scratch.folder() if self._is_local else nullcontext()
 
     def _there(self, positions: dict[int, int]) -> dict[str, int]:
         """The positions, or the first records that the broker has not deleted meanwhile."""
@@ -293,12 +303,12 @@ class Enrichment:
         return {str(number): max(at, first[number]) for number, at in positions.items()}
 
 
-def answer(frame: DataFrame, job: Job) -> list[Report]:
+def answer(frame: DataFrame, job: Job, shelf: Path | None) -> list[Report]:
     """Answer the source records of one batch, all of them, exactly once."""
     pipeline = job.pipeline
     rows = (
         frame.selectExpr(*enrich_decode.SOURCE)
-        .mapInArrow(partial(enrich_decode.decode, pipeline), enrich_decode.SPARK_SCHEMA)
+        .mapInArrow(partial(enrich_decode.decode, pipeline, shelf), enrich_decode.SPARK_SCHEMA)
         .repartitionById(pipeline.nodes, "node")
         .mapInArrow(partial(enrich_node.enrich, job), enrich_node.SCHEMA)
         .collect()

@@ -7,12 +7,14 @@ hundred rows instead of one an event.
 | kind    | a row is                                                    | payload                 |
 | ------- | ----------------------------------------------------------- | ----------------------- |
 | EVENTS  | good events of a slot                                       | EventBatch.to_message   |
+| SHELVED | the same, on one machine                                    | where it lies: Shelf    |
 | BAD     | bad events, by turns the slots': who buries them is any one | BadEvents.to_message    |
 | REACHED | how far a source partition was read, told to every node     | none                    |
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,9 +29,11 @@ from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.rdkafka import Parcel, Records
 from services.ingest.handler import batch_of, schema_of
+from services.spark.enrich_shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from dovetail.join.columns import Ints, SmallInts
     from dovetail.pipeline.spec import Pipeline
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 SOURCE = ("value", "partition", "offset", "unix_millis(timestamp) AS timestamp")
 """What is read of a source record, in SQL."""
-EVENTS, BAD, REACHED = range(3)
+EVENTS, SHELVED, BAD, REACHED = range(4)
 SCHEMA = pa.schema(
     [
         ("node", pa.int32()),
@@ -90,17 +94,23 @@ class BadEvents:
         )
 
 
-def decode(pipeline: Pipeline, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decode the records of one task; `parts` have the columns of SOURCE."""
+def decode(
+    pipeline: Pipeline, shelf: Path | None, parts: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of one task; `parts` have the columns of SOURCE.
+
+    `shelf` is a folder that the nodes see too, if there is one.
+    """
     decoding = _decoding(pipeline)
     reached: dict[int, int] = {}
-    for part in parts:
-        records = records_of(part)
-        if len(records):
-            yield decoding.rows(records)
-            for partition, rows in groups(records.partitions):
-                last = int(records.offsets[rows].max())
-                reached[partition] = max(last + 1, reached.get(partition, 0))
+    with nullcontext() if shelf is None else Shelf(shelf) as mine:
+        for part in parts:
+            records = records_of(part)
+            if len(records):
+                yield decoding.rows(records, mine)
+                for partition, rows in groups(records.partitions):
+                    last = int(records.offsets[rows].max())
+                    reached[partition] = max(last + 1, reached.get(partition, 0))
     yield _rows(
         [
             (node, -1, REACHED, partition, at, None)
@@ -123,17 +133,22 @@ class _Decoding:
         self._decoder = decoder_of(pipeline.source, schema_of(pipeline))
         self._mapper = Mapper(pipeline.slots, int_key=pipeline.key_type is KeyType.INT)
 
-    def rows(self, records: Records) -> pa.RecordBatch:
+    def rows(self, records: Records, shelf: Shelf | None) -> pa.RecordBatch:
         decoded = self._decoder.decode(records.data, records.bounds, records.tombstones)
-        rows = [*self._good(records, decoded), *self._bad(records, decoded)]
+        rows = [*self._good(records, decoded, shelf), *self._bad(records, decoded)]
         return _rows(rows)
 
-    def _good(self, records: Records, decoded: Decoded) -> Iterator[tuple[Any, ...]]:
+    def _good(
+        self, records: Records, decoded: Decoded, shelf: Shelf | None
+    ) -> Iterator[tuple[Any, ...]]:
         batch = batch_of(records, decoded, np.flatnonzero(decoded.valid))
         for slot, positions in groups(self._mapper.slots(batch.keys)):
             for piece in batch.take(positions).pieces(PIECE_BYTES):
                 parcel = piece.written(self.pipeline.name, slot)
-                yield self._node(slot), slot, EVENTS, -1, 0, parcel
+                if shelf is None:
+                    yield self._node(slot), slot, EVENTS, -1, 0, parcel
+                else:
+                    yield self._node(slot), slot, SHELVED, -1, 0, shelf.put(parcel)
 
     def _bad(self, records: Records, decoded: Decoded) -> Iterator[tuple[Any, ...]]:
         """Give bad events to slots by their partition, which is the same whenever they are read."""

@@ -27,13 +27,14 @@ from dovetail.stream.slot_state import SlotState
 from dovetail.topology import Topology
 from services.spark.enrich_chain import Chain
 from services.spark.enrich_commit import NodeTransaction, States
-from services.spark.enrich_decode import BAD, EVENTS, BadEvents
+from services.spark.enrich_decode import BAD, EVENTS, SHELVED, BadEvents
 from services.spark.enrich_overload import NodeGuard
+from services.spark.enrich_shelf import taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.join.columns import Ints
+    from dovetail.join.columns import Bytes, Ints
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from dovetail.stream.rdkafka import Producer
@@ -83,7 +84,7 @@ class Report:
     taken: dict[int, int]
     """Events by slot."""
     carried_bytes: int
-    """What came to the node, as Arrow has it."""
+    """What came to the node."""
     held_bytes: int
     cached_keys: int
     algorithm: str
@@ -220,24 +221,29 @@ class _Batch:
         names = ("slot", "kind", "partition", "reached")
         columns = (part.column(name).to_pylist() for name in names)
         payloads = part.column("payload")
-        self.carried_bytes += payloads.nbytes
         for row, (slot, kind, partition, reached) in enumerate(zip(*columns, strict=True)):
-            if kind == EVENTS:
+            if kind == SHELVED:
+                self._take_events(slot, taken(payloads[row].as_py()))
+            elif kind == EVENTS:
                 # Copied, for kernels want memory that is writable (columns.py).
                 message = np.frombuffer(payloads[row].as_buffer(), np.uint8).copy()
-                batch = EventBatch.from_message(message)
-                new = np.flatnonzero(batch.offsets >= self._done[slot][batch.partitions])
-                if len(new) < len(batch):
-                    batch = batch.take(new)
-                if self._topology.pipeline.order.kept:
-                    self._require_order(slot, batch)
-                if batch.event_times is not None:
-                    self._lag.observe(time.time_ns() // 1_000_000 - batch.event_times)
-                self._join.take(slot, batch)
+                self._take_events(slot, message)
             elif kind == BAD:
                 self._bury(slot, BadEvents.from_message(payloads[row].as_py()))
             else:
                 self.reached[partition] = max(reached, self.reached.get(partition, 0))
+
+    def _take_events(self, slot: int, message: Bytes) -> None:
+        self.carried_bytes += len(message)
+        batch = EventBatch.from_message(message)
+        new = np.flatnonzero(batch.offsets >= self._done[slot][batch.partitions])
+        if len(new) < len(batch):
+            batch = batch.take(new)
+        if self._topology.pipeline.order.kept:
+            self._require_order(slot, batch)
+        if batch.event_times is not None:
+            self._lag.observe(time.time_ns() // 1_000_000 - batch.event_times)
+        self._join.take(slot, batch)
 
     def finish(self) -> dict[int, SlotState]:
         """Answer all that waits; return what the slots have behind them then."""

@@ -41,7 +41,9 @@ class Tasks(ThreadedPipeline):
         super().stop()
 
     def drain(self):
-        rows = [part for records in self._records() for part in decode(self.spec, iter([records]))]
+        rows = [
+            part for records in self._records() for part in decode(self.spec, None, iter([records]))
+        ]
         table = pa.Table.from_batches(rows)
         for node in range(self.spec.nodes):
             mine = table.filter(pc.equal(table["node"], node)).to_batches()

@@ -16,7 +16,16 @@ from dovetail.testing.fakes import RecordingProducer
 from dovetail.topology import Topology
 from services.ingest.handler import IngestHandler
 from services.mapper.handler import MapperHandler
-from services.spark.enrich_decode import BAD, EVENTS, REACHED, BadEvents, decode, records_of
+from services.spark.enrich_decode import (
+    BAD,
+    EVENTS,
+    REACHED,
+    SHELVED,
+    BadEvents,
+    decode,
+    records_of,
+)
+from services.spark.enrich_shelf import taken
 from tests.e2e import shop
 
 SHAPES = {"int": shop.INT, "text": shop.TEXT, "composite": shop.COMPOSITE}
@@ -62,7 +71,8 @@ def one_by_one(slot, batch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_decode_gives_what_ingest_and_mapper_send(shape, pieces):
+@pytest.mark.parametrize("kind", [EVENTS, SHELVED])
+def test_decode_gives_what_ingest_and_mapper_send(shape, pieces, kind, tmp_path):
     of = SHAPES[shape]
     pipeline = Pipeline.model_validate({"name": "sales", **of.spec("inner"), "engine": "spark"})
     topology = Topology(pipeline)
@@ -70,14 +80,16 @@ def test_decode_gives_what_ingest_and_mapper_send(shape, pieces):
     size = -(-len(whole) // pieces)
     parts = [whole.slice(first, size) for first in range(0, len(whole), size)]
 
-    rows = [row for part in decode(pipeline, iter(parts)) for row in part.to_pylist()]
+    shelf = tmp_path if kind == SHELVED else None
+    rows = [row for part in decode(pipeline, shelf, iter(parts)) for row in part.to_pylist()]
     mapped, dead = by_services(pipeline, topology, records_of(whole))
 
+    read = taken if kind == SHELVED else bytes
     ours = [
         one
         for row in rows
-        if row["kind"] == EVENTS
-        for one in one_by_one(row["slot"], EventBatch.from_message(row["payload"]))
+        if row["kind"] == kind
+        for one in one_by_one(row["slot"], EventBatch.from_message(read(row["payload"])))
     ]
     theirs = itertools.chain.from_iterable(one_by_one(*one) for one in mapped)
     assert sorted(ours) == sorted(theirs)
@@ -113,4 +125,4 @@ def test_decode_gives_what_ingest_and_mapper_send(shape, pieces):
 def test_a_task_without_records_gives_a_batch_without_rows():
     pipeline = Pipeline.model_validate({"name": "sales", **shop.INT.spec("inner")})
     empty = batch_of_source([], 3)
-    assert [len(part) for part in decode(pipeline, iter([empty]))] == [0]
+    assert [len(part) for part in decode(pipeline, None, iter([empty]))] == [0]

@@ -1,0 +1,69 @@
+"""A folder of a run's own, which goes with it; what a killed run has left, the next one removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+class Scratch:
+    """Is known to be in use by a lock, which goes with its process."""
+
+    def __init__(self, parent: Path, name: str) -> None:
+        _remove_abandoned(parent, name)
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            if _locks(self._lock):
+                break
+            os.close(self._lock)  # somebody took it for abandoned, and removes it
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A folder in it, for as long as it is needed."""
+        path = Path(tempfile.mkdtemp(dir=self.path))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def local_folder(spark: SparkSession) -> Path:
+    """Where Spark itself writes what it shuffles."""
+    told = os.environ.get("SPARK_LOCAL_DIRS") or spark.sparkContext.getConf().get("spark.local.dir")
+    return Path((told or tempfile.gettempdir()).split(",")[0])
+
+
+def _remove_abandoned(parent: Path, name: str) -> None:
+    for path in parent.glob(f"{name}-*"):
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        except OSError:
+            continue  # it has gone meanwhile, or is not ours to look at
+        try:
+            if _locks(lock):
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
