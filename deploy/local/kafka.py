@@ -64,6 +64,9 @@ SETTINGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     # Its usual eleven threads get in one another's way on the few cores of such a machine.
     "num.network.threads": 1,
+    # As the system sizes them: 100 KiB, as usual, are filled and waited for many times a request.
+    "socket.send.buffer.bytes": -1,
+    "socket.receive.buffer.bytes": -1,
     "num.io.threads": 2,
     # A start and a clean stop each wait for a heartbeat or two.
     "broker.heartbeat.interval.ms": 500,

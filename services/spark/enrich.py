@@ -228,6 +228,8 @@ class Enrichment:
             .option("kafka.isolation.level", "read_committed")
             .option("kafka.max.poll.records", 20_000)
             .option("kafka.max.partition.fetch.bytes", 8 << 20)
+            # As the system sizes it: 64 KiB, as usual, are filled and waited for at every turn.
+            .option("kafka.receive.buffer.bytes", -1)
             .load()
         )
         self._query = (

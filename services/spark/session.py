@@ -35,6 +35,10 @@ _WORKERS = {
     "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
+_SMALL_HEAP = "-XX:+UseSerialGC -Xmn320m"
+"""For a stream in one process. Its batches leave nothing in the heap but garbage: the usual collector
+lets it grow to its limit all the same, this one hardly beyond what lives and where new objects are
+made. Machines of a cluster have more cores than it can serve."""
 _INHERITED = ("NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX", "PYTHONPATH")
 """Of the driver's environment, for workers that were not started by it."""
 
@@ -84,15 +88,12 @@ def _require_connectors(spark: SparkSession) -> None:
 def _launch_options(settings: SparkSettings, *, streams: bool) -> dict[str, str]:
     """What only a JVM that is not yet started can be told."""
     common = f"-Dlog4j2.configurationFile=file:{LOG4J} {java_options(settings)}".rstrip()
-    # A stream's batch leaves nothing in the heap but garbage: the usual collector lets it grow to
-    # its limit all the same, this one hardly beyond what lives. Machines of a cluster have more
-    # cores than it can serve.
     in_place = streams and is_local(settings.master)
     return {
         "spark.master": settings.master,
         "spark.driver.memory": settings.driver_memory,
         "spark.executor.memory": settings.executor_memory,
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {common}" if in_place else common,
+        "spark.driver.extraJavaOptions": f"{_SMALL_HEAP} {common}" if in_place else common,
         "spark.executor.extraJavaOptions": common,
         # Between two threads of one process: to pack what is written costs more than to write it.
         "spark.shuffle.compress": str(not is_local(settings.master)).lower(),
