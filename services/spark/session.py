@@ -36,9 +36,9 @@ _WORKERS = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 _SMALL_HEAP = "-XX:+UseSerialGC -Xmn320m"
-"""For a stream in one process. Its batches leave nothing in the heap but garbage: the usual collector
-lets it grow to its limit all the same, this one hardly beyond what lives and where new objects are
-made. Machines of a cluster have more cores than it can serve."""
+"""For a stream in one process. Its batches leave nothing in the heap but garbage: the usual
+collector lets it grow to its limit all the same, this one hardly beyond what lives and where new
+objects are made. Machines of a cluster have more cores than it can serve."""
 _INHERITED = ("NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX", "PYTHONPATH")
 """Of the driver's environment, for workers that were not started by it."""
 
