@@ -137,7 +137,7 @@ bench-engine: $(VENV)/ready ## Measure every join algorithm on disk (QUICK=1: a 
 	@$(BIN)/python -m bench.engine $(if $(QUICK),--quick)
 
 .PHONY: bench-spark
-bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: some eight minutes)
+bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own joins (QUICK=1: under five minutes)
 	@$(BIN)/python -m bench.spark $(if $(QUICK),--quick)
 
 .PHONY: image

@@ -23,10 +23,11 @@ open, and to fence its last holder is all there is to do.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dovetail.errors import Unavailable
 from dovetail.permissions import Operation, Permission, Resource, transacts, writes
@@ -47,6 +48,13 @@ if TYPE_CHECKING:
     from dovetail.topology import Topology
 
 _TIMEOUT_S = 30.0
+_PAUSE_S = 0.1
+_MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""A group's coordinator goes to another broker, or is only being made: it is asked again."""
 _TRANSACTION_MS = 600_000
 """What a node may take for its part of a batch. Only one that is never tried again keeps readers
 of the output waiting for so long."""
@@ -83,17 +91,26 @@ class States:
         )
 
     def read(self, slots: Iterable[int]) -> Committed:
-        asked = [TopicPartition(link, slot) for slot in slots for link in self._links]
-        try:
-            run, *found = self._consumer.committed([self._run, *asked], timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failure(error, f"what {self._group} committed cannot be read") from error
+        run, *found = self._committed(
+            [self._run, *(TopicPartition(link, slot) for slot in slots for link in self._links)]
+        )
         texts: dict[int, list[str]] = {}
         for at in found:
             if at.offset >= 0:
                 texts.setdefault(at.partition, []).append((at.metadata or "").rstrip("\0"))
         states = {slot: SlotState.parse(*of_links) for slot, of_links in texts.items()}
         return Committed(max(0, run.offset), states)
+
+    def _committed(self, asked: list[TopicPartition]) -> list[TopicPartition]:
+        until = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                return self._consumer.committed(asked, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > until:
+                    told = f"what {self._group} committed cannot be read"
+                    raise self._failure(error, told) from error
+            time.sleep(_PAUSE_S)
 
     def number(self, run: int) -> None:
         """Write down which run is the present one."""

@@ -20,6 +20,7 @@ class Scratch:
     """Is known to be in use by a lock, which goes with its process."""
 
     def __init__(self, parent: Path, name: str) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent, name)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
