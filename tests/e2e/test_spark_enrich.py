@@ -106,7 +106,7 @@ def test_what_is_run_again_whole_or_in_part_is_written_once(run_on_spark, databa
         pipeline.send(events)
         job = begun(pipeline)
         # One of two nodes has committed: that is where a kill inside a batch leaves it.
-        reports = by_one_node(pipeline, job)
+        reports = by_one_node(pipeline, job, None)
         assert 0 < sum((report.counts for report in reports), Counter())["in"] < len(events)
         halfway = pipeline.audit()
         assert halfway.problems == []
@@ -115,11 +115,11 @@ def test_what_is_run_again_whole_or_in_part_is_written_once(run_on_spark, databa
         assert_as_sql(pipeline, final, len(events))
 
         # The batch once more, as a driver does that was killed before it knew of the commit.
-        answer(pipeline.source(), begun(pipeline))
+        answer(pipeline.source(), begun(pipeline), None)
         assert pipeline.audit() == final
         # And by what a dead driver has left behind.
         with pytest.raises(PySparkException, match=f"run {job.run} of .* is over"):
-            answer(pipeline.source(), job)
+            answer(pipeline.source(), job, None)
         assert_as_sql(pipeline, pipeline.audit(), len(events))
 
 
@@ -139,13 +139,14 @@ def assert_as_sql(pipeline, final, sent):
     assert_dead_letters_say_why(pipeline, shop.INT)
 
 
-def by_one_node(pipeline, job):
+def by_one_node(pipeline, job, shelf):
     """Run a batch of which only the first node comes to its end."""
     rows = (
         pipeline.source()
         .selectExpr(*enrich_decode.SOURCE)
         .mapInArrow(
-            lambda parts: enrich_decode.decode(job.pipeline, parts), enrich_decode.SPARK_SCHEMA
+            lambda parts: enrich_decode.decode(job.pipeline, shelf, parts),
+            enrich_decode.SPARK_SCHEMA,
         )
         .where("node = 0")
         .repartitionById(job.pipeline.nodes, "node")
@@ -157,19 +158,21 @@ def by_one_node(pipeline, job):
 
 @only_in_test_spark
 @pytest.mark.timeout(300)
-def test_a_chain_that_is_run_again_whole_or_in_part_is_written_once(run_on_spark, database):
+def test_a_chain_that_is_run_again_whole_or_in_part_is_written_once(
+    run_on_spark, database, tmp_path
+):
     test_chain.fill(database)
     events = list(test_chain.sales(test_chain.EVENTS, 1))
     with run_on_spark(test_chain.CHAIN) as pipeline:
         pipeline.send(events)
-        by_one_node(pipeline, begun(pipeline))
+        by_one_node(pipeline, begun(pipeline), tmp_path)
         halfway = pipeline.audit()
         assert halfway.problems == []
         assert halfway.outputs > 0
         assert not halfway.drained
         final = pipeline.drain()
         assert final.outputs > halfway.outputs
-        answer(pipeline.source(), begun(pipeline))
+        answer(pipeline.source(), begun(pipeline), tmp_path)
         assert pipeline.audit() == final
         assert final.problems == []
         assert final.copies > 0
