@@ -73,12 +73,12 @@ FULL = Plan(
     counted=(5_000_000, 20_000_000),
 )
 QUICK = Plan(
-    rows=1_000_000,
-    events=3_000_000,
-    warm_s=5,
-    batches={SMALL: 3, LARGE: 1},
+    rows=500_000,
+    events=2_000_000,
+    warm_s=0,
+    batches={SMALL: 4, LARGE: 1},
     contenders=("enrich", "tuned", "default"),
-    counted=(1_000_000,),
+    counted=(500_000,),
 )
 
 
