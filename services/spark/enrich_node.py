@@ -221,9 +221,12 @@ class _Batch:
         names = ("slot", "kind", "partition", "reached")
         columns = (part.column(name).to_pylist() for name in names)
         payloads = part.column("payload")
+        self.carried_bytes += payloads.nbytes
         for row, (slot, kind, partition, reached) in enumerate(zip(*columns, strict=True)):
             if kind == SHELVED:
-                self._take_events(slot, taken(payloads[row].as_py()))
+                message = taken(payloads[row].as_py())
+                self.carried_bytes += len(message)
+                self._take_events(slot, message)
             elif kind == EVENTS:
                 # Copied, for kernels want memory that is writable (columns.py).
                 message = np.frombuffer(payloads[row].as_buffer(), np.uint8).copy()
@@ -234,7 +237,6 @@ class _Batch:
                 self.reached[partition] = max(reached, self.reached.get(partition, 0))
 
     def _take_events(self, slot: int, message: Bytes) -> None:
-        self.carried_bytes += len(message)
         batch = EventBatch.from_message(message)
         new = np.flatnonzero(batch.offsets >= self._done[slot][batch.partitions])
         if len(new) < len(batch):
