@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -129,5 +130,14 @@ def is_local(master: str) -> bool:
 
 def _scratch(settings: SparkSettings) -> Path:
     folder = settings.scratch or Home.of_checkout().folder / "spark"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Spark itself goes on without such a folder, and ends at the first thing it writes.
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"Spark cannot write to {folder} ({error.strerror}); "
+            f"set SPARK_LOCAL_DIRS to a folder where it can"
+        ) from None
     return folder.resolve()

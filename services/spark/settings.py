@@ -26,7 +26,7 @@ class SparkSettings(Settings):
     jars: Path | None = None
     """A folder with the connectors' jars; None: they are fetched on first use."""
     scratch: Path | None = None
-    """Where Spark spills and shuffles; None: below the stack's home."""
+    """Where Spark spills and shuffles, the first of them; None: below the stack's home."""
     ui: bool = False
     """Whether Spark's own web page is served."""
 
@@ -41,7 +41,7 @@ class SparkSettings(Settings):
             executor_memory=environment.get("SPARK_EXECUTOR_MEMORY") or "1g",
             partitions=_count(environment.get("SPARK_PARTITIONS") or "4"),
             jars=Path(jars) if jars else None,
-            scratch=Path(scratch) if scratch else None,
+            scratch=Path(scratch.split(",")[0]) if scratch else None,
             ui=environment.get("SPARK_UI", "") not in {"", "0", "no", "false"},
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.errors import ConfigError
 from services.spark import session
 from services.spark.settings import SparkSettings
 
@@ -49,3 +50,16 @@ def test_a_stream_in_one_process_keeps_its_heap_small(launched):
 @pytest.mark.parametrize(("master", "packed"), [("local[2]", "false"), ("spark://host:1", "true")])
 def test_what_is_shuffled_is_packed_where_it_crosses_a_network(launched, master, packed):
     assert launched(master, streams=False)["spark.shuffle.compress"] == packed
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_set(tmp_path):
+    (tmp_path / "taken").touch()
+    settings = SparkSettings.from_environment(
+        {
+            "KAFKA_BOOTSTRAP": "broker",
+            "DATABASE_URL": "postgresql://",
+            "SPARK_LOCAL_DIRS": f"{tmp_path}/taken/spark,{tmp_path}",
+        }
+    )
+    with pytest.raises(ConfigError, match=r"taken/spark \(Not a directory\); set SPARK_LOCAL_DIRS"):
+        session.spark_session(settings, "frequency")
