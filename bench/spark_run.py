@@ -33,7 +33,7 @@ from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -99,7 +99,7 @@ def _enrich(
 ) -> Iterator[tuple[StreamingQuery, Notes]]:
     notes: Notes = []
 
-    def note(reports: list[Any], seconds: float) -> None:
+    def note(reports: list[Any], seconds: float, _: Mapping[str, float]) -> None:
         counts = sum((report.counts for report in reports), start=type(reports[0].counts)())
         notes.append(
             {

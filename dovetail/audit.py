@@ -168,6 +168,10 @@ class Auditor:
         taken = _ledger(committed[services.INGEST])[ledger.IN]
         return self._of(committed, max(0, sent - taken), late)
 
+    def taken(self) -> dict[int, Committed]:
+        """How far each partition of the source is taken in, with the ledger beside it."""
+        return self._committed()[services.INGEST]
+
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
         if self._by_spark:

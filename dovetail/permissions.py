@@ -215,6 +215,7 @@ def _of_enrich(topology: Topology) -> Iterator[Permission]:
     answers = (topology.enriched, topology.unmatched, topology.parked)
     for topic in (*answers, topology.dead_letter, topology.shed):
         yield writes(topic.name)
+    yield from reads(CONTROL_TOPIC)
     yield writes(STATS_TOPIC)
     # What the services have left, where they ran the pipeline before (engines.py).
     yield from _of_audit(topology)

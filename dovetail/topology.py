@@ -280,6 +280,13 @@ class Topology:
         return (Process(CONTROL), *of_stages)
 
     @cached_property
+    def commanded(self) -> tuple[str, ...]:
+        """The services that control commands; the first of them takes the events in."""
+        if self.pipeline.engine is Engine.SPARK:
+            return (ENRICH,)
+        return tuple(stage.service for stage in self.stages)
+
+    @cached_property
     def handovers(self) -> tuple[Handover, ...]:
         """Every place where events pass from one stage to another, in their order."""
         found = [Handover((INGEST,), ledger.CLEAN, MAPPER)]

@@ -14,7 +14,7 @@ leave out what is below the slot's positions, whatever batches it is given.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dovetail import topology as services
@@ -22,7 +22,7 @@ from dovetail.stream import ledger
 from dovetail.stream.offsets import Committed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _AT = "@"
 
@@ -60,6 +60,13 @@ class SlotState:
         at = number - 2
         return SlotState(self.further[at] if at < len(self.further) else Counter())
 
+    def moved(self, number: int, offsets: Mapping[int, int]) -> SlotState:
+        """The same, read on from elsewhere by the order of this number; an order is obeyed once."""
+        if self.counts[ledger.MOVED] >= number:
+            return self
+        counts = Counter({**self.counts, ledger.MOVED: number})
+        return replace(self, counts=counts, positions={**self.positions, **offsets})
+
     def position(self, partition: int) -> int:
         return self.positions.get(partition, 0)
 
@@ -85,6 +92,8 @@ def as_stages(
         sum((slot.of_link(link.number).counts for slot in slots), Counter())
         for link in topology.links
     )
+    moved = min((slot.counts[ledger.MOVED] for slot in slots), default=0)
+    del first[ledger.MOVED]  # the number of an order, which counts nothing
     dead, shed = _named(first, ledger.DEAD), _named(first, ledger.SHED)
     clean = first[ledger.IN] - dead.total()
     mapped = clean - shed.total()
@@ -98,16 +107,17 @@ def as_stages(
         cache, disk = (stage.service for stage in link.phases)
         ledgers[cache] = {ledger.IN: counts[ledger.IN], ledger.MISSED: counts[ledger.IN]}
         ledgers[disk] = dict(counts)
-    committed = {
-        service: {0: Committed(0, SlotState(Counter(counted)).text)}
-        for service, counted in ledgers.items()
-    }
-    text = committed[services.INGEST][0].text
+    committed = {service: {0: Committed(0, _text(one))} for service, one in ledgers.items()}
+    by_order = {ledger.MOVED: moved} if moved else {}
     committed[services.INGEST] = {
-        number: Committed(at, "" if number else text)
+        number: Committed(at, _text(by_order if number else by_order | ledgers[services.INGEST]))
         for number, at in beginnings(slots, topology.source.partitions).items()
     }
     return committed
+
+
+def _text(counts: Mapping[str, int]) -> str:
+    return SlotState(Counter(counts)).text
 
 
 def _named(counts: Counter[str], kind: str) -> Counter[str]:

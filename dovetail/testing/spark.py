@@ -50,7 +50,7 @@ class SparkPipeline(ThreadedPipeline):
         self.reports: list[list[Report]] = []
         """What the nodes have told of each batch."""
         self.application = Enrichment(
-            self.settings, self.spec, spark, lambda told, _: self.reports.append(told), batch
+            self.settings, self.spec, spark, lambda told, *_: self.reports.append(told), batch
         )
 
     def __enter__(self) -> Self:

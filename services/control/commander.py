@@ -44,7 +44,7 @@ class Commander:
         self, settings: Settings, topology: Topology, commands: Commands, pipelines: Pipelines
     ) -> None:
         self._name = topology.pipeline.name
-        self.services = [stage.service for stage in topology.stages]
+        self.services = topology.commanded
         self._commands = commands
         self._pipelines = pipelines
         self._producer = Producer(

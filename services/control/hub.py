@@ -139,8 +139,6 @@ class Hub:
                 f"revision {current.revision} is in force, not {from_revision}: somebody has"
                 " changed the pipeline meanwhile; look at it, and make your change again"
             )
-        if name == self.name:
-            self.operations.require_services()
         environment = os.environ if name == self.name else {}
         new = documents.parse(document, self.file, environment, current.document)
         if new.name != name:

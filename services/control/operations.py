@@ -7,13 +7,13 @@ orders and looks, the services do it, and would without it.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from dovetail.audit import Auditor
 from dovetail.errors import Unavailable
-from dovetail.pipeline.spec import Engine
 from dovetail.stream.ledger import MOVED, parse
-from dovetail.stream.offsets import CommittedOffsets
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, Topology
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, Topology
 from services.cache_phase.settings import budget as cache_budget
 from services.control.jobs import CancelledError
 from services.control.monitor import GONE
@@ -71,8 +71,6 @@ class Operations:
         return self._act(who, why, "start", RESUME, None)
 
     def drain(self, who: Who, why: str) -> JobRow:
-        self.require_services()
-
         def work(progress: Progress) -> None:
             before = self._commander.actions()
             try:
@@ -87,7 +85,6 @@ class Operations:
 
     def restart(self, who: Who, why: str, offsets: dict[int, int], *, exact: bool) -> JobRow:
         """Read the source again from these offsets; unless exact, what is ahead stays as it is."""
-        self.require_services()
 
         def work(progress: Progress) -> dict[str, Any]:
             before = self._commander.actions()
@@ -103,7 +100,6 @@ class Operations:
 
     def settings(self, who: Who, why: str, revision: int, old: Pipeline, new: Pipeline) -> JobRow:
         """Let every service run by a revision: those first whose memory it makes less."""
-        self.require_services()
 
         def work(progress: Progress) -> dict[str, Any]:
             told = self._commander.actions()
@@ -121,7 +117,6 @@ class Operations:
     # ── how it is done ───────────────────────────────────────────────────────────────────
 
     def _act(self, who: Who, why: str, kind: str, action: str, service: str | None) -> JobRow:
-        self.require_services()
         if service is not None and service not in self._commander.services:
             known = ", ".join(self._commander.services)
             raise conflict(f"no stage of {self._name} is called {service!r}; there are {known}")
@@ -133,16 +128,10 @@ class Operations:
 
         return self._jobs.start(self._name, kind, who.name, why, work)
 
-    def require_services(self) -> None:
-        if self._topology.pipeline.engine is Engine.SPARK:
-            raise conflict(
-                f"{self._name} runs on Spark, which takes no commands: stop its job `enrich`, and"
-                " start it again as you want it"
-            )
-
     def _drain(self, progress: Progress, by: str) -> None:
         numbers = self._commander.act(by, DRAIN)
-        self._obeyed(progress, {INGEST: numbers[INGEST]}, _STATES[DRAIN], share=0.1)
+        first = self._topology.commanded[0]
+        self._obeyed(progress, {first: numbers[first]}, _STATES[DRAIN], share=0.1)
         most = max(1, self._monitor.audit().in_flight)
 
         def waits() -> str:
@@ -155,12 +144,10 @@ class Operations:
     def _move(
         self, progress: Progress, by: str, offsets: dict[int, int], *, exact: bool
     ) -> dict[int, tuple[int, int]]:
-        """Let ingest commit where it reads on; it has done so when its ledger says it."""
-        reader = CommittedOffsets(
-            self._settings, self._topology.group(INGEST), self._topology.source
-        )
-        try:
-            before = {number: at.offset for number, at in reader.read().items()}
+        """Let who takes events in commit where it reads on; its ledger says when it has done so."""
+        first = self._topology.commanded[0]
+        with closing(Auditor(self._settings, self._topology)) as auditor:
+            before = {number: at.offset for number, at in auditor.taken().items()}
             ahead = [number for number, to in offsets.items() if to > before.get(number, 0)]
             offsets = {number: to for number, to in offsets.items() if number not in ahead}
             if exact and ahead:
@@ -170,18 +157,17 @@ class Operations:
                 )
             if not offsets:
                 return {}
-            told = self._commander.latest()[INGEST]
+            told = self._commander.latest()[first]
             read_from = {str(number): at for number, at in offsets.items()}
             order = Order(DRAIN, told.revision, read_from)
-            number = self._commander.order(by, {INGEST: order})[INGEST]
+            number = self._commander.order(by, {first: order})[first]
 
             def waits() -> str:
-                done = {one for one, at in reader.read().items() if parse(at.text)[MOVED] >= number}
-                return "waiting for ingest to move its offsets" if offsets.keys() - done else ""
+                taken = auditor.taken().items()
+                done = {one for one, at in taken if parse(at.text)[MOVED] >= number}
+                return f"waiting for {first} to move its offsets" if offsets.keys() - done else ""
 
             progress.wait(waits, _OBEYED_WITHIN_S, 0.95)
-        finally:
-            reader.close()
         return {number: (before.get(number, 0), to) for number, to in offsets.items()}
 
     def _obeyed(
@@ -229,9 +215,9 @@ class Operations:
 def _processes(topology: Topology) -> dict[str, str]:
     """Every process that should be there, and its service."""
     return {
-        f"{stage.service}-{node}": stage.service
-        for stage in topology.stages
-        for node in range(topology.pipeline.nodes if stage.per_node else 1)
+        f"{process.service}-{process.node or 0}": process.service
+        for process in topology.processes
+        if process.service != CONTROL
     }
 
 

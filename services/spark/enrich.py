@@ -6,7 +6,8 @@ Topics, bytes and headers are those of the services. What is answered is known b
 in Kafka alone (enrich_commit.py): Spark's checkpoint is scratch, and a start, whatever happened
 before, reads from the least position of all slots. A batch is answered to its end.
 
-A query that fails is started again after a pause, as a run of its own.
+A query that fails is started again after a pause, as a run of its own. So it is when control orders
+something else (enrich_orders.py): another revision, another place to read from, or to rest.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
 from services.spark import enrich_arrow, enrich_decode, enrich_node
 from services.spark.enrich_arrow import ArrowLimit
-from services.spark.enrich_commit import take_over
+from services.spark.enrich_commit import take_over, write_states
 from services.spark.enrich_node import Job, Report
+from services.spark.enrich_orders import EnrichOrders
 from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
@@ -49,7 +51,7 @@ from services.spark.session import is_local
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
+    from dovetail.stream.loop import Move
+    from dovetail.stream.slot_state import SlotState
     from services.spark.runs import Run
     from services.spark.settings import SparkSettings
 
@@ -107,22 +111,25 @@ def run(
     for link in map(pipeline.link, range(1, pipeline.links + 1)):
         if link.master.snapshot is None:
             require_master(link, settings.database_url)
+    settle_topics(settings, Topology(pipeline), ENRICH)
+    orders = EnrichOrders(settings, args.pipeline or settings.pipeline, pipeline)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     counts: Counter[str] = Counter()
-    with EnrichService(settings, pipeline, stopping) as service:
+    with EnrichService(settings, orders.standing, stopping) as service, orders:
 
-        def note(reports: list[Report], seconds: float) -> None:
-            service.note(reports, seconds, application.figures())
+        def note(reports: list[Report], seconds: float, figures: Mapping[str, float]) -> None:
+            service.note(reports, seconds, figures)
             for report in reports:
                 counts.update(report.counts)
             for name in (ledger.IN, ledger.ENRICHED, ledger.UNMATCHED, ledger.OUTPUTS):
                 run.figure(name, float(counts[name]))
 
-        batch = args.batch or batch_events(pipeline)
-        application = Enrichment(settings, pipeline, spark, note, batch)
-        keep_running(application, stopping, run.require, service)
+        def build(pipeline: Pipeline) -> Enrichment:
+            return Enrichment(settings, pipeline, spark, note, args.batch or batch_events(pipeline))
+
+        keep_running(build, orders, stopping, run.require, service)
     if service.failure is not None:
         raise service.failure
 
@@ -134,21 +141,35 @@ def batch_events(pipeline: Pipeline) -> int:
 
 
 def keep_running(
-    application: Enrichment,
+    build: Callable[[Pipeline], Enrichment],
+    orders: EnrichOrders,
     stopping: threading.Event,
     require: Callable[[], None],
     service: EnrichService,
 ) -> None:
-    """Run until told to stop; what fails is tried again after a pause."""
+    """Run as ordered until told to stop; what fails is tried again after a pause."""
     failures = 0
+    application = build(orders.standing.revision.pipeline)
     while not stopping.is_set():
+        standing = orders.standing
+        if standing.revision.pipeline != application.pipeline:
+            application = build(standing.revision.pipeline)
         answered = application.batches
         require()
         try:
-            application.start()
-            service.trouble = ""
+            if standing.move:
+                application.move(standing.move)
+            if not standing.rests:
+                application.start()
+            service.obeys(standing)
             while not stopping.wait(_LOOK_EVERY_S):
-                application.check()
+                latest = orders.standing
+                if not latest.is_like(standing):
+                    service.trouble = "it ends a batch, to go on as it was ordered to"
+                    break
+                service.obeys(latest)
+                if not standing.rests:
+                    application.check()
         except (Unavailable, PySparkException) as error:
             if application.batches > answered:
                 failures = 0
@@ -171,11 +192,11 @@ class Enrichment:
         settings: Settings,
         pipeline: Pipeline,
         spark: SparkSession,
-        note: Callable[[list[Report], float], None],
+        note: Callable[[list[Report], float, Mapping[str, float]], None],
         batch: int,
     ) -> None:
         self._settings = settings
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._topology = Topology(pipeline)
         self._spark = spark
         self._note = note
@@ -199,19 +220,9 @@ class Enrichment:
 
     def start(self) -> None:
         """Take the pipeline over and begin where its slots are."""
-        settle_topics(self._settings, self._topology, ENRICH)
-        run, states = take_over(self._settings, self._topology)
-        begun = len(states) == self._pipeline.slots
-        self._job = Job(
-            self._settings,
-            self._pipeline,
-            run,
-            {} if begun else left_by_services(self._settings, self._topology),
-            self._caution,
-        )
+        self._job, states = self._take_over()
         source = self._topology.source
-        slots = (self._job.state(states.get(slot)) for slot in range(self._pipeline.slots))
-        positions = beginnings(slots, source.partitions)
+        positions = beginnings(states.values(), source.partitions)
         if self._overload:
             self._overload.begin(positions)
         self._stopping = self._settled = False
@@ -238,6 +249,26 @@ class Enrichment:
             .start()
         )
 
+    def move(self, move: Move) -> None:
+        """Let all slots read on from elsewhere, unless they do so by the same order already."""
+        job, states = self._take_over()
+        moved = {slot: state.moved(move.number, move.offsets) for slot, state in states.items()}
+        if moved != states:
+            write_states(self._settings, self._topology, job.run, moved)
+            log.info(
+                "reading on from elsewhere",
+                extra={"offsets": move.offsets, "number": move.number},
+            )
+
+    def _take_over(self) -> tuple[Job, dict[int, SlotState]]:
+        """Begin a run; also what every slot has behind it."""
+        settle_topics(self._settings, self._topology, ENRICH)
+        run, states = take_over(self._settings, self._topology)
+        begun = len(states) == self.pipeline.slots
+        left = {} if begun else left_by_services(self._settings, self._topology)
+        job = Job(self._settings, self.pipeline, run, left, self._caution)
+        return job, {slot: job.state(states.get(slot)) for slot in range(self.pipeline.slots)}
+
     def check(self) -> None:
         """Raise what the query has ended by, if it has."""
         assert self._query is not None
@@ -259,7 +290,7 @@ class Enrichment:
             self._scratch.remove()
             self._scratch = None
 
-    def figures(self) -> dict[str, float]:
+    def _figures(self) -> dict[str, float]:
         return self._overload.figures() if self._overload else {}
 
     def _work(self, frame: DataFrame, _number: int) -> None:
@@ -286,7 +317,7 @@ class Enrichment:
             if self._overload:
                 self._overload.note(reports, seconds)
             self.batches += 1
-            self._note(reports, seconds)
+            self._note(reports, seconds, self._figures())
 
     def _shelf(self) -> AbstractContextManager[Path | None]:
         """Where map tasks leave events for the nodes; None on several machines."""

@@ -147,6 +147,23 @@ def take_over(settings: Settings, topology: Topology) -> tuple[int, dict[int, Sl
         states.close()
 
 
+def write_states(
+    settings: Settings, topology: Topology, run: int, wanted: dict[int, SlotState]
+) -> None:
+    """Write slots' states and nothing else, node by node, as the run of this number."""
+    states = States(settings, topology)
+    try:
+        for node in range(topology.pipeline.nodes):
+            transaction = NodeTransaction(settings, topology, states, node)
+            try:
+                transaction.begin(run)
+                transaction.commit({slot: wanted[slot] for slot in transaction.slots})
+            finally:
+                transaction.drop()
+    finally:
+        states.close()
+
+
 class NodeTransaction:
     """One node's transactions, a batch each, from one process."""
 

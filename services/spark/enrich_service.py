@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
@@ -28,9 +29,9 @@ from services.mapper.skew import Skew
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from services.spark.enrich_node import Report
+    from services.spark.enrich_orders import Standing
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +41,15 @@ _TOLD_EVERY_S = 5.0
 class EnrichService:
     """Answers as a stage does, for the driver; HTTP only where DOVETAIL_PORT is set."""
 
-    def __init__(self, settings: Settings, pipeline: Pipeline, stopping: threading.Event) -> None:
+    def __init__(self, settings: Settings, standing: Standing, stopping: threading.Event) -> None:
         """`stopping` is set if it cannot go on."""
+        pipeline = standing.revision.pipeline
         self.trouble = "starting"
         """Why batches are not answered; empty when they are."""
         self.failure: BaseException | None = None
         """What it could not go on after."""
         self._stopping = stopping
-        self._pipeline = pipeline
+        self._obeyed = standing
         self._metrics = Metrics(ENRICH)
         self._skew = Skew(pipeline.slots, time.monotonic())
         self._lag = self._metrics.event_time_lag() if pipeline.source.event_time else None
@@ -75,8 +77,14 @@ class EnrichService:
         self._thread.join(timeout=5)
         self._heart.stop()
 
+    def obeys(self, standing: Standing) -> None:
+        """Say that this is what is done now."""
+        self._obeyed = standing
+        self.trouble = ""
+
     def note(self, reports: list[Report], seconds: float, figures: Mapping[str, float]) -> None:
         """Show what a batch did."""
+        pipeline = self._obeyed.revision.pipeline
         batch: Counter[str] = Counter()
         for report in reports:
             batch.update(report.counts)
@@ -87,7 +95,7 @@ class EnrichService:
         self._counts.update(batch)
         self._alarm = next((report.alarm for report in reports if report.alarm), "")
         self._figures = {
-            "budget_bytes": self._pipeline.memory * self._pipeline.nodes,
+            "budget_bytes": pipeline.memory * pipeline.nodes,
             "held_bytes": sum(report.held_bytes for report in reports),
             "cache_keys": sum(report.cached_keys for report in reports),
             "batch_seconds": seconds,
@@ -98,7 +106,7 @@ class EnrichService:
         self._tell(seconds, batch[ledger.IN])
 
     def _skew_of(self, reports: list[Report]) -> dict[str, float]:
-        by_slot = np.zeros(self._pipeline.slots, np.int64)
+        by_slot = np.zeros(self._obeyed.revision.pipeline.slots, np.int64)
         for report in reports:
             by_slot[list(report.taken)] += list(report.taken.values())
         self._skew.add(by_slot, time.monotonic())
@@ -117,8 +125,18 @@ class EnrichService:
 
     def _look(self) -> Look:
         counts = {f"events.{name}": float(count) for name, count in self._counts.items()}
-        latency = self._metrics.latency.told()
-        return Look(self._reason(), self._alarm, {**counts, **self._figures, **latency})
+        obeyed = self._obeyed
+        return Look(
+            self._reason(),
+            self._alarmed(),
+            {**counts, **self._figures, **self._metrics.latency.told()},
+            Heartbeat.STATE_PAUSED if obeyed.rests else Heartbeat.STATE_READY,
+            revision=obeyed.revision.number,
+            command=obeyed.number,
+        )
+
+    def _alarmed(self) -> str:
+        return self._alarm or self._obeyed.revision.refused
 
     def _reason(self) -> str:
         """Why it is not ready; empty when it is."""
@@ -154,11 +172,13 @@ class EnrichService:
             if reason := self._reason():
                 response.status_code = 503
                 return {"state": "not ready", "reason": reason}
-            return {"state": "ready", "alarm": self._alarm} if self._alarm else {"state": "ready"}
+            state = "paused" if self._obeyed.rests else "ready"
+            alarm = self._alarmed()
+            return {"state": state, "alarm": alarm} if alarm else {"state": state}
 
         @app.get("/metrics")
         def metrics() -> Response:
-            ready, alarm = float(not self._reason()), float(bool(self._alarm))
+            ready, alarm = float(not self._reason()), float(bool(self._alarmed()))
             self._metrics.show({"ready": ready, "alarm": alarm, **self._figures})
             return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

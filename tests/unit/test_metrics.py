@@ -17,11 +17,13 @@ from dovetail.pipeline.spec import Pipeline
 from dovetail.service import declared
 from dovetail.service.declared import FIGURES, RUN_FIGURES, Kind, metric_of
 from dovetail.service.metrics import Metrics, figures_of
+from dovetail.service.revision import Revision
 from dovetail.settings import Settings
 from dovetail.stream import ledger
 from dovetail.topology import CACHE_PHASE, DISK_PHASE, ENRICH, INGEST, MAPPER
 from services.mapper.overload import OverloadGuard
 from services.spark import backfill
+from services.spark.enrich_orders import Standing
 from services.spark.enrich_service import EnrichService
 from tests.unit.test_cache_phase_handler import Cache
 from tests.unit.test_disk_phase_handler import Disk
@@ -71,7 +73,7 @@ def figures_of_enrich():
     )
     service = EnrichService(
         Settings("127.0.0.1:9", "postgresql://nobody@127.0.0.1:9/none", ROOT),
-        pipeline,
+        Standing(Revision(ROOT, b"", pipeline)),
         threading.Event(),
     )
     service.note([], 0.5, {})
