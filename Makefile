@@ -55,14 +55,15 @@ test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test
 
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
-	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS)) $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
 	$(BIN)/python -m pytest tests/cluster $(TESTS)
 
 # Over a running pipeline; what can be tested of the API without one is in `make test`.
-CONTROL_TESTS := tests/e2e/test_cli.py tests/e2e/test_control.py tests/e2e/test_observability.py
+WATCH_TESTS := tests/e2e/test_cli.py tests/e2e/test_observability.py
+CONTROL_TESTS := tests/e2e/test_control.py $(WATCH_TESTS)
 
 .PHONY: test-control
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus

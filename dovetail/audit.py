@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dovetail import topology as services
-from dovetail.pipeline.spec import Engine
 from dovetail.stream import ledger
 from dovetail.stream.late import LateReader, unbalanced
 from dovetail.stream.ledger import dead_letters, of, parse, shed_events
@@ -144,16 +143,15 @@ class Auditor:
         self._gaps: dict[int, tuple[int, int]] = {}
         self._unread = Unread(settings, topology.source)
         self._late = LateReader(settings, topology, self._admin)
-        self._by_spark = topology.pipeline.engine is Engine.SPARK
         self._offsets = {
             stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
             for stage in topology.stages
-            if not self._by_spark
+            if not topology.by_spark
         }
         self._states = {
             link.number: CommittedOffsets(settings, topology.group(services.ENRICH), link.mapped)
             for link in topology.links
-            if self._by_spark
+            if topology.by_spark
         }
 
     def audit(self) -> Audit:
@@ -174,7 +172,7 @@ class Auditor:
 
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
-        if self._by_spark:
+        if self._topology.by_spark:
             return as_stages(self._slot_states(), self._topology)
         return {
             stage.service: self._offsets[stage.service].read()

@@ -21,7 +21,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dovetail.errors import NotAllowedError
-from dovetail.pipeline.shape import Engine
 from dovetail.topology import (
     BACKFILL,
     CACHE_PHASE,
@@ -102,11 +101,12 @@ def not_allowed(user: str, missing: Iterable[Permission]) -> NotAllowedError:
 
 def users(topology: Topology) -> dict[str, str]:
     """The user of each service, in the order in which the data flows, and of each job on Spark."""
-    by_spark = topology.pipeline.engine is Engine.SPARK
-    stages = [ENRICH] if by_spark else [stage.service for stage in topology.stages]
     # A chain's events are not completed.
     jobs = [FREQUENCY, BACKFILL] if topology.pipeline.links == 1 else [FREQUENCY]
-    return {service: topology.group(service) for service in (GENERATOR, *stages, CONTROL, *jobs)}
+    return {
+        service: topology.group(service)
+        for service in (GENERATOR, *topology.commanded, CONTROL, *jobs)
+    }
 
 
 def permissions_of(topology: Topology, service: str) -> tuple[Permission, ...]:
@@ -179,7 +179,7 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     yield from reads(STATS_TOPIC)
     # The sum of all ledgers (audit.py), and what waits in front of ingest.
     yield from _of_audit(topology)
-    if topology.pipeline.engine is Engine.SPARK:
+    if topology.by_spark:
         for link in topology.links:
             yield from looks_at(topology.group(ENRICH), link.mapped.name)
     yield from reads(topology.source.name)

@@ -235,6 +235,11 @@ class Topology:
         """The requests by HTTP that are answered, by their idempotency keys."""
         return self._topic("requests", 1, Keeps.FOR_A_DAY)
 
+    @property
+    def by_spark(self) -> bool:
+        """Whether one application does the work of all stages."""
+        return self.pipeline.engine is Engine.SPARK
+
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """All of them, of every link."""
@@ -270,7 +275,7 @@ class Topology:
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """Control, and all of the pipeline in the order in which the data flows."""
-        if self.pipeline.engine is Engine.SPARK:
+        if self.by_spark:
             return (Process(CONTROL), Process(ENRICH))
         of_stages = (
             Process(stage.service, node)
@@ -282,7 +287,7 @@ class Topology:
     @cached_property
     def commanded(self) -> tuple[str, ...]:
         """The services that control commands; the first of them takes the events in."""
-        if self.pipeline.engine is Engine.SPARK:
+        if self.by_spark:
             return (ENRICH,)
         return tuple(stage.service for stage in self.stages)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
-from dovetail.pipeline.spec import Engine
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.whole import place_of
 from dovetail.verify import Judge, read_all
@@ -68,7 +67,7 @@ def came_by_slot(
 
     Spark puts them nowhere.
     """
-    if topology.pipeline.engine is Engine.SPARK:
+    if topology.by_spark:
         return _as_they_may_have_come(settings, topology)
     came: dict[int, list[tuple[Hashable, Identity]]] = defaultdict(list)
     for message in read_all(settings, topology.mapped):

@@ -251,8 +251,7 @@ class RunningPipeline:
 
     def process_of(self, name: str) -> str:
         """Which process does the work of a service: its own, or Spark's application."""
-        by_spark = self.spec.engine is Engine.SPARK and name != CONTROL
-        return ENRICH if by_spark else name
+        return ENRICH if self.topology.by_spark and name != CONTROL else name
 
     @property
     def has_nodes(self) -> bool:

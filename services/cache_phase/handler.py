@@ -8,33 +8,31 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
-from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.columns import Column
 from dovetail.join.entry import Entries, entries_at
-from dovetail.join.keys import SEPARATOR
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
 from dovetail.stream.batch import EventBatch
-from dovetail.stream.key_names import keys_named
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
 from dovetail.stream.reader import BatchReader
+from services.cache_phase.contents import EPOCH_S, CacheContents
 from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dovetail.join.caching import Hits
-    from dovetail.join.columns import Flags, Ints
-    from dovetail.join.inspection import By, CachedKey
+    from dovetail.join.columns import Ints
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
     from dovetail.topology import Topology
 
 VIA_CACHE = b"cache"
-_EPOCH_S = 1_700_000_000
-"""Ages count from here, so that they fit 31 bits until 2091."""
 _ROUNDS = 20
 """An entry leaves within one part in so many of the time after which it has to."""
 _ROUND_S = 60.0
@@ -87,7 +83,6 @@ class CacheHandler(Handler):
     ) -> None:
         """`questions` about the cache are answered between steps."""
         self._questions = questions or Questions()
-        self._event_bytes = 0.0
         self._pipeline = pipeline
         self._topology = topology
         self._migrations = migrations
@@ -96,6 +91,7 @@ class CacheHandler(Handler):
         self._int_key = pipeline.key_type is KeyType.INT
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
         self._cache = CachePhase(pipeline.algorithm, budget)
+        self.contents = CacheContents(pipeline, self._cache, budget, clock)
         self._refresh_s = pipeline.master.refresh
         self._clock = clock
         self._looked_at = clock()
@@ -115,14 +111,14 @@ class CacheHandler(Handler):
         """Apply the migrations that have arrived; let go of what is too old."""
         for change in self._migrations.changes():
             self._cache.drop(change.evictions)
-            read_at = np.clip(change.read_at_ms // 1000 - _EPOCH_S, 0, NOTHING - 1)
+            read_at = np.clip(change.read_at_ms // 1000 - EPOCH_S, 0, NOTHING - 1)
             self._cache.take(change.entries, change.events, change.cycle, read_at)
         self._expire()
         self._questions.answer()
 
     def _expire(self) -> None:
         now = self._clock()
-        before = max(0.0, now - self._refresh_s - _EPOCH_S)
+        before = max(0.0, now - self._refresh_s - EPOCH_S)
         round_s = min(self._refresh_s / _ROUNDS, _ROUND_S)
         self._cache.expire(int(before), (now - self._looked_at) / round_s)
         self._looked_at = now
@@ -155,8 +151,9 @@ class CacheHandler(Handler):
         hits = self._cache.probe(batch.keys)
         ledger.add(slot, outcome.IN, len(batch))
         if len(batch):
-            self._event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
-            self._cache.see(self._event_bytes)
+            event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
+            self.contents.event_bytes = event_bytes
+            self._cache.see(event_bytes)
         if self._pipeline.order.kept:
             self._pass_on(slot, with_entries(batch, hits), producer, ledger)
             return
@@ -203,51 +200,8 @@ class CacheHandler(Handler):
             **{f"component_bytes.{name}": size for name, size in cache.components.items()},
         }
         if cache.oldest != NOTHING:
-            figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - _EPOCH_S)
+            figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - EPOCH_S)
         return figures
-
-    def contents(self, by: By, most: int, slot: int | None) -> dict[str, Any]:
-        """The keys that have most of something, each with why it is here."""
-
-        def of_slot(values: Ints) -> Flags:
-            found: Flags = self._mapper.slots(JoinKeys.of_ints(values)) == slot
-            return found
-
-        keys = self._cache.most_of(by, most, None if slot is None else of_slot)
-        return {
-            "keys_held": len(self._cache),
-            "used_bytes": self._cache.used,
-            "budget_bytes": self._budget,
-            "event_bytes": self._event_bytes,
-            "keys": [self._shown(key) for key in keys],
-        }
-
-    def cached(self, name: str) -> dict[str, Any] | None:
-        """One key, its parts set off by |; None if it is not here."""
-        written = name.replace("|", chr(SEPARATOR)) if len(self._pipeline.key) > 1 else name
-        keys = keys_named(Column.of([written.encode()]), int_key=self._int_key)
-        found = self._cache.find(int(keys.values[0]), keys.texts[0])
-        return None if found is None else self._shown(found)
-
-    def _shown(self, key: CachedKey) -> dict[str, Any]:
-        text = key.text.decode(errors="replace").replace(chr(SEPARATOR), "|")
-        value = JoinKeys.of_ints(np.array([key.value], np.int64))
-        age_s = max(0.0, self._clock() - key.read_at - _EPOCH_S)
-        saved = key.hits * self._event_bytes
-        why = (
-            f"{key.hits:,} hits lately, for which {saved:,.0f} bytes of events need not wait; "
-            f"its entry of {key.rows:,} rows takes {key.bytes:,} bytes"
-        )
-        return {
-            "key": text if key.text or not self._int_key else str(key.value),
-            "slot": int(self._mapper.slots(value)[0]),
-            "hits": key.hits,
-            "rows": key.rows,
-            "bytes": key.bytes,
-            "entry_bytes": key.entry_bytes,
-            "age_s": round(age_s, 1),
-            "why": why,
-        }
 
     def close(self) -> None:
         self._migrations.close()

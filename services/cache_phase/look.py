@@ -36,7 +36,7 @@ class CacheLook(Annex):
 
     def routes(self) -> APIRouter:
         router = APIRouter()
-        handler = self._handler
+        contents = self._handler.contents
 
         @router.get("/v1/cache")
         def show_cache(
@@ -44,11 +44,11 @@ class CacheLook(Annex):
             by: By = By.HITS,
             slot: Annotated[int | None, Query(ge=0)] = None,
         ) -> dict[str, Any]:
-            return self._asked(lambda: handler.contents(by, most, slot))
+            return self._asked(lambda: contents.most_of(by, most, slot))
 
         @router.get("/v1/cache/key")
         def show_key(name: Annotated[str, Query(max_length=10_000)]) -> dict[str, Any]:
-            return self._asked(lambda: {"cached": handler.cached(name)})
+            return self._asked(lambda: {"cached": contents.cached(name)})
 
         return router
 

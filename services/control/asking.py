@@ -15,12 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dovetail.topology import ENRICH
 from services.access.tokens import PASS_S
 from services.control.monitor import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dovetail.topology import Topology
     from services.access.tokens import Tokens
     from services.control.monitor import Member, Monitor
 
@@ -44,7 +46,24 @@ class Asking:
         self._pass: tuple[float, str] | None = None
         self._pool = ThreadPoolExecutor(16, "asking")
 
-    def all(
+    def phase(
+        self,
+        topology: Topology,
+        kind: str,
+        path: str,
+        query: Mapping[str, str | int],
+        node: int | None = None,
+    ) -> Heard:
+        """Ask a phase of every node, or of one; Spark's application speaks for all of its own."""
+        if not topology.by_spark:
+            return self._all(topology.service(kind), path, query, node)
+        heard = self._all(ENRICH, path, {**query, "link": topology.number})
+        nodes = {one["node"]: one for whole in heard.answers.values() for one in whole["nodes"]}
+        return Heard(
+            {number: one for number, one in nodes.items() if node in (None, number)}, heard.missing
+        )
+
+    def _all(
         self,
         service: str,
         path: str,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import signal
 import threading
 import time
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from dovetail.settings import Settings
     from dovetail.stream.loop import Move
     from dovetail.stream.slot_state import SlotState
+    from services.spark.enrich_look import Question, Said
     from services.spark.runs import Run
     from services.spark.settings import SparkSettings
 
@@ -69,6 +71,7 @@ log = logging.getLogger(__name__)
 
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 _LOOK_EVERY_S = 0.2
+_ASKED_WITHIN_S = 5.0
 _SCANS = 4
 """So many times what the nodes' memory holds is a batch: it then reads R so often, and what Spark
 takes for a batch itself, however small, is paid by many events."""
@@ -150,10 +153,12 @@ def keep_running(
     """Run as ordered until told to stop; what fails is tried again after a pause."""
     failures = 0
     application = build(orders.standing.revision.pipeline)
+    service.ask = application.ask
     while not stopping.is_set():
         standing = orders.standing
         if standing.revision.pipeline != application.pipeline:
             application = build(standing.revision.pipeline)
+            service.ask = application.ask
         answered = application.batches
         require()
         try:
@@ -292,6 +297,30 @@ class Enrichment:
 
     def _figures(self) -> dict[str, float]:
         return self._overload.figures() if self._overload else {}
+
+    def ask(self, question: Question) -> list[Said]:
+        """Ask the workers between two batches; what is to be told of each node."""
+        if question.link > self.pipeline.links:
+            raise Unavailable(f"there is no table {question.link} in {self.pipeline.name}")
+        if not self._guard.acquire(timeout=_ASKED_WITHIN_S):
+            raise Unavailable("the batch under way takes long: ask again later")
+        try:
+            if self._stopping or self._job is None:
+                raise Unavailable("it rests, or begins anew: ask again later")
+            nodes = self.pipeline.nodes
+            # As many at once as there may be workers: each takes one.
+            tasks = max(nodes, self._spark.sparkContext.defaultParallelism)
+            rows = (
+                self._spark.range(0, tasks, 1, tasks)
+                .mapInArrow(partial(enrich_node.asked, self._job, question), enrich_node.SCHEMA)
+                .collect()
+            )
+        except PySparkException as error:
+            raise Unavailable(_cause(error)) from error
+        finally:
+            self._guard.release()
+        # Our own workers wrote it.
+        return question.gathered([pickle.loads(row.report) for row in rows], nodes)  # noqa: S301
 
     def _work(self, frame: DataFrame, _number: int) -> None:
         with self._guard:

@@ -44,46 +44,46 @@ class Chain:
         for link in reversed(topology.links):
             onward = None if link.next is None else _WithinTask(Onward(link.next), tables[0])
             tables.insert(0, TableJoin(settings, link, latency, onward, guard, caution))
-        self._tables = tables
+        self.tables = tables
 
     @property
     def held_bytes(self) -> int:
-        return sum(table.held_bytes for table in self._tables)
+        return sum(table.held_bytes for table in self.tables)
 
     @property
     def cached_keys(self) -> int:
-        return sum(table.cached_keys for table in self._tables)
+        return sum(table.cached_keys for table in self.tables)
 
     @property
     def reading_s(self) -> float:
         """What reading the tables has taken in this batch."""
-        return sum(table.reading_s for table in self._tables)
+        return sum(table.reading_s for table in self.tables)
 
     @property
     def algorithm(self) -> str:
         """What the last batch was joined by, table after table."""
-        return ", ".join(table.algorithm for table in self._tables)
+        return ", ".join(table.algorithm for table in self.tables)
 
     @property
     def alarm(self) -> str:
         """What somebody should look at although it works; empty if nothing is."""
-        return next((table.alarm for table in self._tables if table.alarm), "")
+        return next((table.alarm for table in self.tables if table.alarm), "")
 
     def begin(self, slots: Iterable[int], producer: Producer, ledgers: Sequence[Ledger]) -> None:
         """Begin a batch of these slots, with a ledger for each table."""
-        for table, ledger in zip(self._tables, ledgers, strict=True):
+        for table, ledger in zip(self.tables, ledgers, strict=True):
             table.begin(slots, producer, ledger)
 
     def take(self, slot: int, batch: EventBatch) -> None:
-        self._tables[0].take(slot, batch)
+        self.tables[0].take(slot, batch)
 
     def finish(self) -> None:
         """Answer everything: what a table has let go of, the next one has then."""
-        for table in self._tables:
+        for table in self.tables:
             table.finish()
 
     def close(self) -> None:
-        for table in self._tables:
+        for table in self.tables:
             table.close()
 
 

@@ -36,14 +36,23 @@ class Choice:
         self._page_s = factors.page
         self._key_s = factors.key + factors.request / KEYS_A_QUERY
         self._trials: list[float] = []
+        self.reason = "no batch had to read the table yet"
+        """Why it chose as it did last."""
 
     def between(self, relation: Relation, keys: int) -> Algorithm:
         """The cheaper way to answer so many keys."""
         if not relation.by_page:
+            self.reason = "the table is not read by page"
             return LOOKUP
         if not relation.by_key:
+            self.reason = "the table is not read by key"
             return SCAN
-        return SCAN if relation.pages * self._page_s < keys * self._key_s else LOOKUP
+        scan_s, lookup_s = relation.pages * self._page_s, keys * self._key_s
+        self.reason = (
+            f"to scan {relation.pages:,} pages takes {scan_s:.3g} s, to look {keys:,} keys up "
+            f"{lookup_s:.3g} s"
+        )
+        return SCAN if scan_s < lookup_s else LOOKUP
 
     def is_to_try(self, relation: Relation) -> bool:
         """Whether lookups have to show what they cost before many keys are looked up."""

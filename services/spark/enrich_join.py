@@ -31,7 +31,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from dovetail.stream.line import Line
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 from dovetail.stream.window import BYTES_AN_EVENT, Window
+from services.cache_phase.contents import EPOCH_S, CacheContents
 from services.cache_phase.handler import VIA_CACHE, with_entries
 from services.cache_phase.settings import budget as cache_budget
 from services.disk_phase.build import build_join, factors_of
@@ -75,8 +76,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EPOCH_S = 1_700_000_000
-"""Ages count from here, so that they fit 31 bits until 2091."""
 _ROUNDS = 20
 """An entry leaves within one part in so many of the time after which it has to."""
 
@@ -105,6 +104,7 @@ class TableJoin:
         self._window = Window(mine.capacity)
         self._line = None if within is None else Line(within, mine.line, caution)
         self._cache = CachePhase(pipeline.algorithm, cache_budget(pipeline))
+        self.contents = CacheContents(pipeline, self._cache, cache_budget(pipeline), clock)
         self._no_rows = Entries.without_rows()
         self._relation = relation_of(settings, pipeline, topology.number, read_ahead=True)
         self._migrations = MigrationReader(
@@ -141,6 +141,11 @@ class TableJoin:
         engine = self._join.engine
         return engine.algorithm if isinstance(engine, Engine) else engine.choice.algorithm
 
+    def explained(self) -> dict[str, Any]:
+        """What runs, why, and what it has measured."""
+        found = self._join.explained()
+        return found if self._choice is None else {**found, "reason": self._choice.reason}
+
     @property
     def cached_keys(self) -> int:
         return len(self._cache)
@@ -175,7 +180,9 @@ class TableJoin:
         if batch.keyless:
             self._answer_keyless(slot, batch)
             return
-        self._cache.see(float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch))
+        event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
+        self.contents.event_bytes = event_bytes
+        self._cache.see(event_bytes)
         hits = self._cache.probe(batch.keys)
         if self._guard and (kept := self._guard.admit(batch.keys, hits)) is not None:
             self._shed(slot, batch.take(np.flatnonzero(~kept)), self._guard.strategy)
@@ -372,7 +379,7 @@ class TableJoin:
     def _follow_plan(self) -> None:
         for change in self._migrations.changes():
             self._cache.drop(change.evictions)
-            read_at = np.clip(change.read_at_ms // 1000 - _EPOCH_S, 0, NOTHING - 1)
+            read_at = np.clip(change.read_at_ms // 1000 - EPOCH_S, 0, NOTHING - 1)
             self._cache.take(change.entries, change.events, change.cycle, read_at)
         self._cache.departed()
 
@@ -380,8 +387,8 @@ class TableJoin:
         """Let go of what was read too long ago."""
         now, refresh_s = self._clock(), self._pipeline.master.refresh
         if now - self._looked_at >= refresh_s / _ROUNDS:
-            self._cache.expire(max(0, int(now - refresh_s - _EPOCH_S)), 1.0)
+            self._cache.expire(max(0, int(now - refresh_s - EPOCH_S)), 1.0)
             self._looked_at = now
 
     def _age(self) -> int:
-        return int(np.clip(self._clock() - _EPOCH_S, 0, NOTHING - 1))
+        return int(np.clip(self._clock() - EPOCH_S, 0, NOTHING - 1))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
     from dovetail.stream.rdkafka import Producer
+    from services.spark.enrich_join import TableJoin
+    from services.spark.enrich_look import Question
     from services.spark.enrich_overload import Admission
 
 SCHEMA = "report binary"
@@ -110,6 +112,12 @@ def enrich(job: Job, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     yield pa.record_batch({"report": pa.array([report.message], pa.binary())})
 
 
+def asked(job: Job, question: Question, _: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Say what this worker has; nothing is taken in or answered."""
+    said = question.asked_of(_worker(job).table(question.link))
+    yield pa.record_batch({"report": pa.array([pickle.dumps(said)], pa.binary())})
+
+
 def _worker(job: Job) -> Worker:
     """The worker process's own; another run's is closed first."""
     if not (_kept and _kept[0].job.run == job.run and _kept[0].job.pipeline == job.pipeline):
@@ -177,6 +185,9 @@ class Worker:
             self._join.algorithm,
             self._join.alarm,
         )
+
+    def table(self, link: int) -> TableJoin:
+        return self._join.tables[link - 1]
 
     def close(self) -> None:
         for transaction in self._transactions.values():

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail.errors import Unavailable
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
@@ -25,17 +26,23 @@ from dovetail.stream import ledger
 from dovetail.topology import ENRICH, Topology
 from services.ingest.routes import EventsByHttp
 from services.mapper.skew import Skew
+from services.spark.enrich_look import look_routes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from dovetail.settings import Settings
+    from services.spark.enrich_look import Question, Said
     from services.spark.enrich_node import Report
     from services.spark.enrich_orders import Standing
 
 log = logging.getLogger(__name__)
 
 _TOLD_EVERY_S = 5.0
+
+
+def _nobody(_: Question) -> list[Said]:
+    raise Unavailable("it is starting: ask again later")
 
 
 class EnrichService:
@@ -48,6 +55,8 @@ class EnrichService:
         """Why batches are not answered; empty when they are."""
         self.failure: BaseException | None = None
         """What it could not go on after."""
+        self.ask: Callable[[Question], list[Said]] = _nobody
+        """Asks those who do the work now."""
         self._stopping = stopping
         self._obeyed = standing
         self._metrics = Metrics(ENRICH)
@@ -142,6 +151,9 @@ class EnrichService:
         """Why it is not ready; empty when it is."""
         return self.trouble or (self._inbox.waiting_for() if self._server is not None else "")
 
+    def _ask(self, question: Question) -> list[Said]:
+        return self.ask(question)
+
     def _fail(self, failure: BaseException) -> None:
         log.critical("events by HTTP failed", exc_info=failure)
         self.failure = failure
@@ -160,6 +172,7 @@ class EnrichService:
 
         app = FastAPI(title="Dovetail enrich", lifespan=lifespan)
         routes = self._inbox.routes()
+        routes.include_router(look_routes(self._ask))
         app.include_router(routes)
         self._inbox.guard(app, routes)
 

@@ -80,7 +80,7 @@ def test_what_was_ordered_holds_without_control_and_after_a_restart(run_pipeline
 
         # Neither a killed ingest nor one that control cannot tell anything takes an event.
         pipeline.kill("control")
-        pipeline.kill("ingest")
+        pipeline.kill(pipeline.process_of("ingest"))
         pipeline.send(events)
         pipeline.wait_until_ready()
         pipeline.pause(3)
@@ -95,11 +95,13 @@ def test_what_was_ordered_holds_without_control_and_after_a_restart(run_pipeline
         assert pipeline.verdict().equal
 
         # A node that is killed is noticed, and found again.
-        pipeline.send_signal("disk_phase-1", signal.SIGSTOP)
+        stopped = pipeline.process_of("disk_phase-1")
+        pipeline.send_signal(stopped, signal.SIGSTOP)
         api.until(lambda: api("GET", "P")["state"] == "degraded", "degraded")
         gone = [one for one in api("GET", "/v1/nodes") if one["state"] == "gone"]
-        assert [(one["service"], one["node"]) for one in gone] == [("disk_phase", 1)]
-        pipeline.send_signal("disk_phase-1", signal.SIGCONT)
+        names = {process.name: process.service for process in pipeline.topology.processes}
+        assert [one["service"] for one in gone] == [names[stopped]]
+        pipeline.send_signal(stopped, signal.SIGCONT)
         api.until(lambda: api("GET", "P")["state"] == "running", "running")
         assert {one["slot"] for one in api("GET", "/v1/slots")} == set(range(4))
 
@@ -126,7 +128,7 @@ def test_the_source_is_read_again_and_every_event_counted_again(run_pipeline, da
         # An order is obeyed once: who starts anew does not read everything yet again.
         api.done(api("POST", "P/start", 202, json={}))
         pipeline.drain()
-        pipeline.kill("ingest")
+        pipeline.kill(pipeline.process_of("ingest"))
         pipeline.wait_until_ready()
         final = pipeline.drain()
         assert not final.problems
@@ -223,14 +225,14 @@ def test_outside_local_mode_all_is_closed_and_no_secret_is_shown(run_pipeline, d
         operator, eye = Api(pipeline, made["token"]), Api(pipeline, reader["token"])
 
         # Ingest and the phases take the same tokens; control asks the phases by a pass.
-        url = f"{pipeline.url('ingest')}/v1/events"
+        url = f"{pipeline.url(pipeline.process_of('ingest'))}/v1/events"
         event = shop.compact(SHAPE.event(next(iter(SHAPE.rows))))
         kind = {"Content-Type": "application/json"}
         assert httpx.post(url, content=event, headers=kind).status_code == 401
         for api, status in ((eye, 403), (operator, 202)):
             answer = httpx.post(url, content=event, headers={**kind, **api.headers})
             assert answer.status_code == status
-        phase = f"{pipeline.url('cache_phase-0')}/v1/cache"
+        phase = f"{pipeline.url(pipeline.process_of('cache_phase-0'))}/v1/cache"
         assert httpx.get(phase).status_code == 401
         assert httpx.get(phase, headers=eye.headers).status_code == 200
         pipeline.drain()

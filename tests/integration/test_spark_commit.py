@@ -15,7 +15,7 @@ from dovetail.stream.slot_state import SlotState
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import read_all
-from services.spark.enrich_commit import NodeTransaction, States, take_over
+from services.spark.enrich_commit import NodeTransaction, States, take_over, write_states
 
 SLOTS, NODES = 4, 2
 
@@ -169,3 +169,17 @@ def test_what_is_dropped_was_never_written(nodes):
     again = answer(one, "done", one.begin(run))
     one.commit(again)
     assert nodes.outputs() == ["done"]
+
+
+def test_states_are_written_alone_and_only_by_the_run_that_holds(nodes):
+    run, _ = nodes.take_over()
+    one = nodes.one()
+    one.commit(answer(one, "first", one.begin(run)))
+    later, states = nodes.take_over()
+    known = {slot: states.get(slot, SlotState()) for slot in range(SLOTS)}
+    moved = {slot: state.moved(5, {0: 0}) for slot, state in known.items()}
+    with pytest.raises(Unavailable, match="is over"):
+        write_states(nodes.settings, nodes.topology, run, moved)
+    write_states(nodes.settings, nodes.topology, later, moved)
+    assert nodes.take_over()[1] == moved
+    assert nodes.outputs() == ["first"]

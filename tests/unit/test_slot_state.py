@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dovetail.audit import Audit, _ledger, _problems
 from dovetail.pipeline.spec import Pipeline
+from dovetail.stream.ledger import parse
 from dovetail.stream.slot_state import SlotState, as_stages, beginnings
 from dovetail.topology import Topology
 
@@ -104,3 +105,29 @@ def test_the_text_of_many_partitions_fits_beside_an_offset():
     counts = Counter({f"dead.{'x' * 20}{number}": 10**15 for number in range(20)})
     state = SlotState(counts, dict.fromkeys(range(128), 10**15))
     assert len(state.text) < 4096
+
+
+def test_an_order_to_read_from_elsewhere_is_obeyed_once():
+    state = SlotState(Counter({"in": 9, "enriched": 9}), {0: 5, 1: 9}, (Counter({"in": 9}),))
+    moved = state.moved(7, {0: 2})
+    assert moved == SlotState(
+        Counter({"in": 9, "enriched": 9, "moved": 7}), {0: 2, 1: 9}, (Counter({"in": 9}),)
+    )
+    assert SlotState.parse(moved.text, "in=9") == moved
+    assert moved.moved(7, {0: 2}) is moved
+    assert moved.moved(6, {1: 0}) is moved
+    assert moved.moved(8, {1: 0}).positions == {0: 2, 1: 0}
+
+
+@given(st.lists(STATES, min_size=1, max_size=5), st.integers(1, 9), st.integers(1, 9))
+def test_the_sum_does_not_change_when_slots_read_from_elsewhere(states, first, later):
+    topology = Topology(SALES)
+    there = [state.moved(first, {0: 0}) for state in states]
+    part = [there[0].moved(first + later, {1: 0}), *there[1:]]
+    for slots, number in ((there, first), (part, first + later * (len(states) == 1))):
+        committed = as_stages(slots, topology)
+        seen = audited(committed, topology)
+        assert seen.problems == []
+        assert seen.taken == sum(state.counts["in"] for state in states)
+        # As of ingest: done when all slots have done it.
+        assert {parse(at.text)["moved"] for at in committed["ingest"].values()} == {number}

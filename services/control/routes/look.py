@@ -60,7 +60,7 @@ def look_routes(hub: Hub) -> APIRouter:
         query: dict[str, str | int] = {"most": most, "by": str(by)}
         if slot is not None:
             query["slot"] = slot
-        heard = asking.all(topology.service(CACHE_PHASE), "/v1/cache", query)
+        heard = asking.phase(topology, CACHE_PHASE, "/v1/cache", query)
         keys = [
             {**key, "node": node} for node, said in heard.answers.items() for key in said["keys"]
         ]
@@ -98,12 +98,8 @@ def look_routes(hub: Hub) -> APIRouter:
         owners = _owners(hub, topology, found.slot)
         cached = None
         if owners[0] is not None:
-            heard = asking.all(
-                topology.service(CACHE_PHASE),
-                "/v1/cache/key",
-                {"name": "|".join(parts)},
-                owners[0],
-            )
+            query = {"name": "|".join(parts)}
+            heard = asking.phase(topology, CACHE_PHASE, "/v1/cache/key", query, owners[0])
             if owners[0] not in heard.answers:
                 raise Unavailable(
                     f"the cache phase of node {owners[0]} cannot be asked: "
@@ -127,7 +123,7 @@ def look_routes(hub: Hub) -> APIRouter:
     def show_algorithm(name: PipelineName, link: LinkNumber = 1) -> dict[str, Any]:
         """Show which algorithm runs on each node, why, and what it has measured."""
         pipeline, topology = _link(hub, name, link)
-        heard = asking.all(topology.service(DISK_PHASE), "/v1/algorithm", {})
+        heard = asking.phase(topology, DISK_PHASE, "/v1/algorithm", {})
         return {
             "algorithm": str(pipeline.algorithm),
             "nodes": [{"node": node, **said} for node, said in heard.answers.items()],
@@ -148,6 +144,10 @@ def _link(hub: Hub, name: str, link: int) -> tuple[Pipeline, Topology]:
 def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | None]:
     """The nodes whose cache phase and disk phase hold a slot; None while nobody does."""
     now = time.monotonic()
+    if topology.by_spark:
+        there = any(member.state(now) != GONE for member in hub.monitor.members())
+        node = slot % topology.pipeline.nodes if there else None
+        return node, node
     found: dict[str, int] = {
         member.beat.service: member.beat.node
         for member in hub.monitor.members()
