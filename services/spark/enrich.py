@@ -307,20 +307,19 @@ class Enrichment:
         try:
             if self._stopping or self._job is None:
                 raise Unavailable("it rests, or begins anew: ask again later")
-            nodes = self.pipeline.nodes
-            # As many at once as there may be workers: each takes one.
-            tasks = max(nodes, self._spark.sparkContext.defaultParallelism)
+            # As many as there may be workers, all at once: so each worker takes one.
+            tasks = self._spark.sparkContext.defaultParallelism
+            ask = partial(enrich_node.asked, self._job, question)
             rows = (
-                self._spark.range(0, tasks, 1, tasks)
-                .mapInArrow(partial(enrich_node.asked, self._job, question), enrich_node.SCHEMA)
-                .collect()
+                self._spark.range(0, tasks, 1, tasks).mapInArrow(ask, enrich_node.SCHEMA).collect()
             )
         except PySparkException as error:
             raise Unavailable(_cause(error)) from error
         finally:
             self._guard.release()
         # Our own workers wrote it.
-        return question.gathered([pickle.loads(row.report) for row in rows], nodes)  # noqa: S301
+        said = [pickle.loads(row.report) for row in rows]  # noqa: S301
+        return question.gathered(said, self.pipeline.nodes)
 
     def _work(self, frame: DataFrame, _number: int) -> None:
         with self._guard:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
@@ -34,8 +35,8 @@ class Question(ABC):
     def asked_of(self, table: TableJoin) -> Said: ...
 
     def gathered(self, said: Sequence[Said], nodes: int) -> list[Said]:
-        """What is told of each node, out of what every worker said, the nodes' own first."""
-        return list(said[:nodes])
+        """What is told of each node, out of what every worker said."""
+        return list(islice(cycle(said), nodes))
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class WhatIsCached(Question):
                 best[key["key"]] = key
         return [
             {**one, "keys": [key for key in best.values() if key["slot"] % nodes == node]}
-            for node, one in enumerate(said[:nodes])
+            for node, one in enumerate(islice(cycle(said), nodes))
         ]
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from services.spark.enrich_overload import Admission
 
 SCHEMA = "report binary"
+_ASKED_S = 0.05
+"""So long a question takes at least: who has answered one must not be there for the next."""
 _OF_THE_LAST = (outcome.ENRICHED, outcome.OUTPUTS)
 
 
@@ -112,8 +114,13 @@ def enrich(job: Job, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     yield pa.record_batch({"report": pa.array([report.message], pa.binary())})
 
 
-def asked(job: Job, question: Question, _: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Say what this worker has; nothing is taken in or answered."""
+def asked(
+    job: Job, question: Question, parts: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Say what this worker has; `parts` are nothing but a task each."""
+    for _ in parts:
+        pass  # a worker that leaves anything unread is ended, and its cache with it
+    time.sleep(_ASKED_S)
     said = question.asked_of(_worker(job).table(question.link))
     yield pa.record_batch({"report": pa.array([pickle.dumps(said)], pa.binary())})
 

@@ -32,3 +32,4 @@ def test_what_any_worker_holds_is_held():
 def test_what_runs_is_told_of_each_node():
     said = [{"running": "srj"}, {"running": "ssbj"}, {"running": "srj"}]
     assert WhatRuns(1).gathered(said, 2) == said[:2]
+    assert WhatRuns(1).gathered(said, 5) == [*said, *said[:2]]
