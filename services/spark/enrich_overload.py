@@ -4,7 +4,8 @@
                                          └──► shed
 
 1. Behind by: what waits in the source topic over what batches answer a second. When that is too
-   much, for long enough, and when it is over again, is the mapper's own shedder's to say.
+   much, for long enough, and when it is over again, is the mapper's own shedder's to say. What a
+   batch shows was so from its beginning: nobody has to wait for the next, which may be long.
 2. While it sheds, a batch may take half of `when_behind`: an event waits for the batch under way,
    and then for its own.
 3. A batch's time goes into reading R, for its misses, and into all else, for every event; what
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ANSWERED = (ledger.ENRICHED, ledger.UNMATCHED, ledger.PARKED)
+_MEMORY_S = 0.5
+"""A batch that takes longer says by itself what can be served: it is a mean already."""
 _WEIGHT = 0.3
 """Of one batch against all before it."""
 
@@ -79,8 +82,10 @@ class BatchGuard:
         self._clock = clock
         self._limit = overload.when_behind
         # Which events are shed is the nodes' matter: they have the keys.
-        self._shedder = Shedder(overload.when_behind, KeepW())
+        self._shedder = Shedder(overload.when_behind, KeepW(), _MEMORY_S)
         self._reached: dict[int, int] = {}
+        self._warm = False
+        """Whether the run has answered a batch: the first one loads kernels and opens files."""
         self._answered = 0
         self._busy_s = 0.0
         self._arriving = Rate(overload.when_behind)
@@ -97,6 +102,7 @@ class BatchGuard:
     def begin(self, positions: dict[int, int]) -> None:
         """Begin a run at these offsets of the source."""
         self._reached = dict(positions)
+        self._warm = False
 
     def admission(self) -> Admission | None:
         """Look at what waits before a batch; None if all of it goes on."""
@@ -122,11 +128,13 @@ class BatchGuard:
         answered = sum(counts[name] for name in _ANSWERED)
         if answered:
             self._learn(reports, answered, answered - counts[ledger.HITS], seconds)
+        began = self._busy_s
         self._answered += answered
         self._busy_s += max(report.seconds for report in reports)
         if shed_events(counts):
             self._shedder.has_shed()
-        self._look()
+        self._look(began if self._warm else None)
+        self._warm = True
 
     def figures(self) -> dict[str, float]:
         return {**figures_of(self._shedder), "arrival_rate": self._arriving.value or 0.0}
@@ -141,7 +149,7 @@ class BatchGuard:
             self._miss_share = sum(report.missed for report in reports) / seen
         self._abreast = max(1.0, _mean(self._abreast, busy / max(seconds, 1e-9)))
 
-    def _look(self) -> int:
+    def _look(self, since: float | None = None) -> int:
         """Tell the shedder how far it is; give what waits."""
         waiting = sum(
             max(0, end - self._reached.get(number, 0)) for number, end in enumerate(self._ends())
@@ -160,7 +168,8 @@ class BatchGuard:
                 taken=self._answered,
                 missed=self._answered,
                 answered=self._answered,
-            )
+            ),
+            since,
         )
         if self._shedder.shedding != before:
             log.warning(

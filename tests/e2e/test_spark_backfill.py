@@ -269,19 +269,21 @@ def test_over_a_snapshot_parked_events_included(run_services, complete, database
 
 @only_in_test_spark
 @pytest.mark.timeout(900)
-def test_an_overload_of_the_services_is_made_good(run_pipeline, goods, complete, database):
-    spec = {**test_shedding.SPEC, "overload": {"shed": "auto", "when_behind": "1s"}}
+def test_an_overload_is_made_good(run_pipeline, goods, complete, database):
+    overload = {"shed": "auto", "when_behind": test_shedding.WHEN_BEHIND}
+    spec = {**test_shedding.SPEC, "overload": overload}
     with run_pipeline(spec) as pipeline:
-        sales = test_shedding.Sales(pipeline)
+        sales, held_up = test_shedding.Sales(pipeline), test_shedding.HeldUp(pipeline, database)
         sales.flow_until(
             lambda seen: (
-                seen.hits > test_shedding.WAVE and pipeline.figures("mapper")["service_rate"]
+                seen.hits > test_shedding.WAVE
+                and pipeline.figures(pipeline.process_of("mapper"))["service_rate"]
             ),
             "both phases answer",
         )
-        os.kill(pipeline.pid("disk_phase-0"), signal.SIGSTOP)
+        held_up.begin()
         sales.flow_until(lambda seen: seen.shed > 5 * test_shedding.WAVE, "events are shed")
-        os.kill(pipeline.pid("disk_phase-0"), signal.SIGCONT)
+        held_up.end()
         sales.flow_until(lambda _: not test_shedding.sheds(pipeline), "shedding ends")
         before = pipeline.drain()
         assert min(before.shed, before.unmatched) > 0

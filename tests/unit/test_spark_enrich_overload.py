@@ -33,7 +33,8 @@ class Application:
         self.served = 0
         self.counts = Counter()
         self.longest_s = 0.0
-        self._hit_s, self._miss_s, self._hit_share = hit_s, miss_s, hit_share
+        self.miss_s = miss_s
+        self._hit_s, self._hit_share = hit_s, hit_share
         self._strategy = strategy or KeepW()
         overload = Overload(when_behind=WHEN_BEHIND)
         self.guard = BatchGuard(overload, lambda: [int(self.arrived)], MOST, lambda: self.now)
@@ -78,7 +79,7 @@ class Application:
             counts["hits"] += int(kept[hits.positions].sum())
             counts["enriched"] += int(kept.sum())
         self.counts.update(counts)
-        reading = (counts["enriched"] - counts["hits"]) * self._miss_s
+        reading = (counts["enriched"] - counts["hits"]) * self.miss_s
         seconds = counts["hits"] * self._hit_s + reading
         return Report(
             *(node, counts, Latency(), Latency(), seconds, reading, counts["in"], missed),
@@ -109,6 +110,25 @@ def test_a_burst_that_is_over_soon_is_not_shed():
     application = Application(hit_s=1e-5, miss_s=1e-3)
     application.run(30)
     application.arrived += 8_000
+    assert application.run(30)["shed.keep-w"] == 0
+
+
+def test_a_table_that_is_slow_at_once_is_noticed_by_one_batch():
+    application = Application(hit_s=1e-5, miss_s=1e-4)
+    application.run(30)
+    application.miss_s = 5e-2
+    shed = application.run(60)["shed.keep-w"]
+    assert shed > 0
+    # All that came during the first slow batch would take a minute.
+    assert application.longest_s < 2 * WHEN_BEHIND
+
+
+def test_a_first_batch_that_takes_long_is_no_overload():
+    application = Application(hit_s=1e-5, miss_s=5e-2)
+    application.arrived = 400
+    application._batch()
+    assert application.longest_s > 3
+    application.miss_s = 1e-4
     assert application.run(30)["shed.keep-w"] == 0
 
 

@@ -100,11 +100,16 @@ class Doors:
 
 
 class Shedder:
-    def __init__(self, when_behind: float, strategy: Strategy) -> None:
-        """Shed when events would wait for more than `when_behind` seconds."""
+    def __init__(
+        self, when_behind: float, strategy: Strategy, memory_s: float | None = None
+    ) -> None:
+        """Shed when events would wait for more than `when_behind` seconds.
+
+        What a stage serves is a mean over `memory_s`, or over half of what they may wait.
+        """
         self.patience = max(2.0, when_behind / 10)
         self._limit = when_behind
-        memory_s = min(max(when_behind / 2, 1.0), 30.0)
+        memory_s = memory_s or min(max(when_behind / 2, 1.0), 30.0)
         self._cache = _Gate(Line(memory_s), when_behind)
         self._disk = _Gate(Line(memory_s), when_behind)
         self.doors = Doors(self._cache, self._disk, strategy)
@@ -137,8 +142,11 @@ class Shedder:
         taken = self._taken.value or 0.0
         return min((self._missed.value or 0.0) / taken, 1.0) if taken else 1.0
 
-    def look(self, seen: Progress) -> None:
-        """Learn from how far the phases have come; to be called about once a second."""
+    def look(self, seen: Progress, since: float | None = None) -> None:
+        """Learn from how far the phases have come; to be called about once a second.
+
+        Whoever cannot look so often says `since` when it has been as it is seen now.
+        """
         self._cache.line.look(seen.at, seen.mapped, seen.taken)
         self._disk.line.look(seen.at, seen.missed, seen.answered)
         if self._last is not None and seen.at > self._last.at:
@@ -148,7 +156,7 @@ class Shedder:
                 self._taken.learn(seen.taken - self._last.taken, seconds)
                 self._missed.learn(seen.missed - self._last.missed, seconds)
         self._last = seen
-        self._decide(seen.at)
+        self._decide(seen.at, seen.at if since is None else since)
 
     def admit(self, keys: JoinKeys, at: float) -> Flags | None:
         """Say which of these events go on; None says that all do. The others are to be shed."""
@@ -161,7 +169,7 @@ class Shedder:
         """Note that events were shed since the last look, here or by others for it."""
         self._has_shed = True
 
-    def _decide(self, at: float) -> None:
+    def _decide(self, at: float, since: float) -> None:
         """Begin or end, if the reason for it has lasted."""
         if self.shedding:
             change = self.behind <= self._limit / 2 and not self._has_shed
@@ -172,7 +180,7 @@ class Shedder:
             self._changing_since = None
             return
         if self._changing_since is None:
-            self._changing_since = at
+            self._changing_since = since
         if at - self._changing_since >= self.patience:
             self.shedding = not self.shedding
             self._changing_since = None
