@@ -16,7 +16,6 @@ from dovetail.topology import ENRICH
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
@@ -65,12 +64,7 @@ class EnrichOrders:
         self._orders.follow(self._hear)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._orders.stop()
 
     def _hear(self, command: Command) -> None:
