@@ -117,6 +117,14 @@ def _ask(
             said: dict[str, Any] = json.loads(answer.read(_MOST_BYTES))
             return said
     except urllib.error.HTTPError as error:
-        return f"it answers {error.code}"
+        return f"it answers {error.code}{_why(error)}"
     except (OSError, ValueError) as error:
         return f"it does not answer: {error}"
+
+
+def _why(error: urllib.error.HTTPError) -> str:
+    """What a refusal says, if it says anything that can be read."""
+    try:
+        return f": {json.loads(error.read(_MOST_BYTES))['detail']}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
