@@ -34,16 +34,16 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
-test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end and chaos tests, and jobs on Spark
-	$(BIN)/python -m pytest tests/chaos tests/e2e $(SPARK_JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs on Spark
+	$(BIN)/python -m pytest tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
-SPARK_JOBS := $(addprefix tests/integration/test_spark_,commit.py plan_worth.py runs.py snapshot.py)
+JOBS := $(addprefix tests/integration/test_,backfill.py spark_commit.py spark_plan_worth.py spark_runs.py spark_snapshot.py)
 # The longest of Spark's parts are left to `make test-spark`.
 SPARK_PARTS := $(addprefix tests/integration/test_spark_,tasks.py frequency.py)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/integration $(patsubst %,--ignore=%,$(SPARK_JOBS) $(SPARK_PARTS)) $(TESTS)
+	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS)) $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
@@ -78,8 +78,8 @@ test-secure: $(VENV)/ready ## A secured stack, and each service with each of its
 
 # Over a stack of its own, whose data are lost.
 .PHONY: test-recovery
-test-recovery: $(VENV)/ready ## The handbook's procedures: nodes, broker, database and snapshot lost under load (fifteen minutes)
-	$(BIN)/python -m pytest tests/recovery $(TESTS)
+test-recovery: $(VENV)/ready ## The handbook's procedures, and a short chaos: nodes, broker, database, snapshot lost under load (a quarter of an hour)
+	$(BIN)/python -m pytest tests/recovery tests/chaos/test_chaos.py $(TESTS)
 
 .PHONY: test-upgrade
 test-upgrade: $(VENV)/ready ## From the previous release's code to this one and back, under load (needs git's history)
