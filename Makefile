@@ -13,9 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(HOME_DIR)/cache/pycache
 # Without bytecode every start of a service would take three times as long.
 export PYTHONDONTWRITEBYTECODE :=
-# Numba notices a change in the kernel it compiled, not in those that one calls: a cache for
-# each state of the sources.
-export NUMBA_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/numba/$(shell find dovetail -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d ' ' -f 1)
+export NUMBA_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/numba
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(HOME_DIR)/cache/hypothesis
 
 .DEFAULT_GOAL := help

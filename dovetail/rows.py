@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dovetail.errors import ConfigError
 from dovetail.join.columns import Column
 from dovetail.join.memory import copy, load_int32, store_int32
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -131,7 +131,7 @@ def _array(kind: pa.DataType, valid: Bytes, values: Bytes, bounds: Ints, width: 
     return pa.Array.from_buffers(kind, count, buffers, nulls)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(out: Bytes, cursors: Ints, valid: Bytes, data: Bytes, bounds: Ints, varies: bool) -> None:
     for i in range(len(cursors)):
         at = cursors[i]
@@ -145,7 +145,7 @@ def _put(out: Bytes, cursors: Ints, valid: Bytes, data: Bytes, bounds: Ints, var
         cursors[i] = at + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _get(data: Bytes, cursors: Ints, width: int) -> tuple[Bytes, Bytes, Ints]:
     valid = np.empty(len(cursors), np.uint8)
     bounds = np.zeros(len(cursors) + 1, np.int64)

@@ -14,12 +14,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.demo.popularity import CATALOGUE_SEED, product_ids
 from dovetail.demo.randomness import random_below, random_bits, random_key, random_unit
 from dovetail.demo.zipf import Zipf
 from dovetail.errors import ConfigError
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,7 +129,7 @@ _CAFE = _text("café")
 _QUOTE, _POINT, _ZERO, _FILLER = ord('"'), ord("."), ord("0"), ord("x")
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _choose_kinds(
     key: np.uint64, first: int, bad: float, no_match: float, kinds: NDArray[np.uint8]
 ) -> None:
@@ -147,14 +147,14 @@ def _choose_kinds(
             kinds[i] = _TRUNCATED + choice
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _put(data: NDArray[np.uint8], at: int, text: NDArray[np.uint8]) -> int:
     for i in range(text.size):
         data[at + i] = text[i]
     return at + text.size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_int(data: NDArray[np.uint8], at: int, value: int) -> int:
     digits = 1
     rest = value // 10
@@ -165,7 +165,7 @@ def _put_int(data: NDArray[np.uint8], at: int, value: int) -> int:
     return at + digits
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _put_digits(data: NDArray[np.uint8], at: int, value: int, digits: int) -> None:
     """Write the last `digits` decimal digits of the value, leading zeros included."""
     for i in range(at + digits - 1, at - 1, -1):
@@ -173,7 +173,7 @@ def _put_digits(data: NDArray[np.uint8], at: int, value: int, digits: int) -> No
         value //= 10
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_product(data: NDArray[np.uint8], at: int, product: int, kind: int) -> int:
     if kind == _KEY_MISSING:
         return at
@@ -187,7 +187,7 @@ def _put_product(data: NDArray[np.uint8], at: int, product: int, kind: int) -> i
     return _put_int(data, at, product)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_customer(data: NDArray[np.uint8], at: int, bits: np.uint64) -> int:
     """One in twenty has none, one in twenty says null: buyers without a customer card."""
     share = random_below(bits, 20 * _CUSTOMERS)
@@ -199,7 +199,7 @@ def _put_customer(data: NDArray[np.uint8], at: int, bits: np.uint64) -> int:
     return _put_int(data, at, 1 + share % _CUSTOMERS)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_amount(data: NDArray[np.uint8], at: int, cents: int) -> int:
     at = _put_int(data, at, cents // 100)
     data[at] = _POINT
@@ -207,7 +207,7 @@ def _put_amount(data: NDArray[np.uint8], at: int, cents: int) -> int:
     return at + 3
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_channel(data: NDArray[np.uint8], at: int, bits: np.uint64) -> int:
     percent = random_below(bits, 100)
     if percent < 55:
@@ -221,7 +221,7 @@ def _put_channel(data: NDArray[np.uint8], at: int, bits: np.uint64) -> int:
     return _put(data, at, _CAFE)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _render_time(milliseconds: int, stamp: NDArray[np.uint8]) -> None:
     """Fill in 2026-01-31T12:00:00.000Z; the calendar is Hinnant's days-to-civil."""
     days = milliseconds // 86_400_000
@@ -248,7 +248,7 @@ def _render_time(milliseconds: int, stamp: NDArray[np.uint8]) -> None:
 _STAMP = _text("0000-00-00T00:00:00.000Z")
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_event(
     data: NDArray[np.uint8],
     at: int,
@@ -279,7 +279,7 @@ def _put_event(
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_events(
     key: np.uint64,
     first: int,

@@ -11,9 +11,9 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.demo.randomness import random_below, random_bits, random_key
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def product_ids(
     return _permute(ranks, rows, random_key(seed, "popularity"))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _shuffle(cell: int, height: int, width: int, key: np.uint64) -> int:
     """One Feistel pass: each half is shifted by a hash of the other, which is reversible."""
     y = cell // width
@@ -43,7 +43,7 @@ def _shuffle(cell: int, height: int, width: int, key: np.uint64) -> int:
     return y * width + x
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _permute(ranks: NDArray[np.int64], rows: int, key: np.uint64) -> NDArray[np.int64]:
     """Shuffle the cells of a nearly square grid that has at least `rows` of them."""
     height = math.ceil(math.sqrt(rows))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from numba import njit
+
+from dovetail.kernels import kernel
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -23,7 +24,7 @@ def random_key(seed: int, purpose: str) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little"))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def mix(bits: np.uint64) -> np.uint64:
     """Spread 64 bits over 64 bits, one to one (the finaliser of SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
@@ -31,18 +32,18 @@ def mix(bits: np.uint64) -> np.uint64:
     return bits ^ (bits >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
     return mix(key + (counter + np.uint64(1)) * _GOLDEN)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def random_unit(bits: np.uint64) -> float:
     """Turn random bits into a float in [0, 1)."""
     return np.float64(bits >> np.uint64(11)) * _TO_UNIT
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def random_below(bits: np.uint64, limit: int) -> int:
     """Turn random bits into an int in [0, limit), for limits below 2**31."""
     return int(np.int64(((bits >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)))

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.demo.randomness import random_bits, random_key, random_unit
 from dovetail.errors import ConfigError
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class Zipf:
         return np.asarray(weights / weights.sum())
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _integral(x: float, exponent: float) -> float:
     """∫ t^-exponent dt from 1 to x, stable where the exponent is near 1."""
     log_x = math.log(x)
@@ -63,7 +63,7 @@ def _integral(x: float, exponent: float) -> float:
     return log_x * (math.expm1(scaled) / scaled)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _inverse_integral(area: float, exponent: float) -> float:
     scaled = max(area * (1.0 - exponent), -1.0)
     if abs(scaled) < 1e-8:
@@ -71,7 +71,7 @@ def _inverse_integral(area: float, exponent: float) -> float:
     return math.exp(area * (math.log1p(scaled) / scaled))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _draw(key: np.uint64, first: int, keys: int, exponent: float, out: NDArray[np.int64]) -> None:
     lowest = _integral(1.5, exponent) - 1.0
     highest = _integral(keys + 0.5, exponent)

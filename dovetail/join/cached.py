@@ -18,7 +18,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.departed import new_departed, note, note_record
 from dovetail.join.entry import HEADER, KEY_LENGTH
@@ -68,6 +67,7 @@ from dovetail.join.records import (
     tag_of,
     unlink,
 )
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints, JoinKeys
@@ -222,7 +222,7 @@ def use(pool: Pool, key: int, by_recency: bool) -> None:
         append(pool, COLDEST, HOTTEST, key)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _probe(
     pool: Pool, values: Ints, texts: Bytes, bounds: Ints, by_recency: bool
 ) -> tuple[Ints, Bytes, Ints, Ints]:
@@ -282,7 +282,7 @@ def _copy_entries(pool: Pool, records: Ints, count: int, out: Bytes) -> None:
         at += length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather(pool: Pool, owners: Ints) -> tuple[Bytes, Ints]:
     words, state = pool.words, pool.state
     starts = np.empty(len(owners), np.int64)
@@ -311,7 +311,7 @@ def _takes(data: Bytes, start: int, end: int) -> int:
     return blocks_of_key(load_int32(data, start + KEY_LENGTH)) + 1 + more_blocks(ROOM, end - start)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _smaller(data: Bytes, bounds: Ints, share: float, pending: Ints, factor: float) -> Ints:
     chosen = np.empty(len(pending), np.int64)
     count = 0
@@ -548,7 +548,7 @@ def _review(
     return evicted
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _records(pool: Pool) -> Ints:
     records = np.empty(pool.state[CACHED_KEYS], np.int64)
     key = pool.state[COLDEST]
@@ -558,7 +558,7 @@ def _records(pool: Pool) -> Ints:
     return records
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _values(pool: Pool, records: Ints) -> Ints:
     values = np.empty(len(records), np.int64)
     for i in range(len(records)):

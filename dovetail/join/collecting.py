@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.entry import LARGEST, Entries
 from dovetail.join.matching import answer, due, end_row, entry_size, write_head
@@ -54,6 +53,7 @@ from dovetail.join.records import (
     state_of,
     text_length,
 )
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -100,7 +100,7 @@ def _expire(pool: Pool, seen: int, cycle: int, answered: Ints, count: int) -> in
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _collect(
     pool: Pool,
     matched: Ints,
@@ -165,7 +165,7 @@ def _make_room(pool: Pool, key: int, size: int, restart: int) -> int:
     return _FITS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_row(pool: Pool, key: int, data: Bytes, start: int, size: int) -> None:
     word = key * WORDS
     before = pool.state[FREE]
@@ -185,7 +185,7 @@ def _add_row(pool: Pool, key: int, data: Bytes, start: int, size: int) -> None:
     pool.state[COLLECTED_BLOCKS] += before - pool.state[FREE]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure_collected(pool: Pool, answered: Ints) -> Ints:
     words = pool.words
     bounds = np.zeros(len(answered) + 1, np.int64)
@@ -198,7 +198,7 @@ def _measure_collected(pool: Pool, answered: Ints) -> Ints:
     return bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_collected(pool: Pool, answered: Ints, entry_bounds: Ints) -> Bytes:
     words, state = pool.words, pool.state
     out = np.zeros(entry_bounds[-1], np.uint8)

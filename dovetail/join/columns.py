@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dovetail.join.memory import copy
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,7 +150,7 @@ class JoinKeys:
         )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     bounds = np.empty(len(starts) + 1, np.int64)
     bounds[0] = 0

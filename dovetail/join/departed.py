@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
 from dovetail.join.pool import LINK, LONGS, NONE, field, inner, read
 from dovetail.join.records import TEXT, VALUE, text_length
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -91,7 +91,7 @@ def note_record(departed: Departed, pool: Pool, record: int) -> None:
         read(pool, field(pool, record, TEXT), LINK, departed.data, at + _HEADER, length)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keys(data: Bytes, count: int) -> tuple[Ints, Bytes, Ints]:
     values = np.empty(count, np.int64)
     bounds = np.zeros(count + 1, np.int64)

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import MasterDataError
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
 from dovetail.join.table import find, new_table, put
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,7 @@ def _require_sizes(keys: JoinKeys, counts: Ints, sizes: Ints) -> None:
         )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ends(data: Bytes, starts: Ints) -> Ints:
     ends = np.empty(len(starts), np.int64)
     for i in range(len(starts)):
@@ -154,7 +154,7 @@ def _ends(data: Bytes, starts: Ints) -> Ints:
     return ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _distinct(values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
     slots, positions = new_table(len(values))
     firsts = np.empty(len(values), np.int64)
@@ -174,7 +174,7 @@ def _distinct(values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
     return firsts[:count].copy(), ranks
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _owners(
     values: Ints,
     texts: Bytes,
@@ -196,7 +196,7 @@ def _owners(
     return owners
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _lay_out(owners: Ints, text_bounds: Ints, row_bounds: Ints) -> tuple[Ints, Ints]:
     """Return each key's number of rows, and the bounds of the entries."""
     counts = np.zeros(len(text_bounds) - 1, np.int64)
@@ -213,7 +213,7 @@ def _lay_out(owners: Ints, text_bounds: Ints, row_bounds: Ints) -> tuple[Ints, I
     return counts, bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _with_keys(values: Ints, texts: Bytes, text_bounds: Ints, counts: Ints, bounds: Ints) -> Bytes:
     """Return the entries with their keys and, as yet, without rows."""
     out = np.zeros(bounds[-1], np.uint8)
@@ -227,7 +227,7 @@ def _with_keys(values: Ints, texts: Bytes, text_bounds: Ints, counts: Ints, boun
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_rows(
     out: Bytes, bounds: Ints, counts: Ints, owners: Ints, rows: Bytes, row_bounds: Ints
 ) -> None:
@@ -250,7 +250,7 @@ def _add_rows(
         store_int32(out, entry + ROWS, placed + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rows_each(data: Bytes, bounds: Ints) -> Ints:
     rows = np.empty(len(bounds) - 1, np.int64)
     for i in range(len(rows)):
@@ -258,7 +258,7 @@ def _rows_each(data: Bytes, bounds: Ints) -> Ints:
     return rows
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keys(data: Bytes, bounds: Ints) -> tuple[Ints, Bytes, Ints]:
     values = np.empty(len(bounds) - 1, np.int64)
     text_bounds = np.zeros(len(bounds), np.int64)
@@ -272,7 +272,7 @@ def _keys(data: Bytes, bounds: Ints) -> tuple[Ints, Bytes, Ints]:
     return values, texts, text_bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _all_whole(data: Bytes, bounds: Ints) -> bool:
     for i in range(len(bounds) - 1):
         entry = bounds[i]

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numba import njit
 from numpy import uint32
 
 from dovetail.errors import ConfigError
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +33,12 @@ SEPARATOR = 0x1F
 _GOLDEN = 0x9E3779B9 + 3923095
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rotate(word: uint32, by: int) -> uint32:
     return uint32((word << by) | (word >> (32 - by)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mix(a: uint32, b: uint32, c: uint32) -> tuple[uint32, uint32, uint32]:
     a, c = uint32(a - c) ^ _rotate(c, 4), uint32(c + b)
     b, a = uint32(b - a) ^ _rotate(a, 6), uint32(a + c)
@@ -49,7 +49,7 @@ def _mix(a: uint32, b: uint32, c: uint32) -> tuple[uint32, uint32, uint32]:
     return uint32(a), uint32(b), uint32(c)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _final(a: uint32, b: uint32, c: uint32) -> np.int64:
     c = uint32((c ^ b) - _rotate(b, 14))
     a = uint32((a ^ c) - _rotate(c, 11))
@@ -61,7 +61,7 @@ def _final(a: uint32, b: uint32, c: uint32) -> np.int64:
     return np.int64((np.uint64(b) << np.uint64(32)) | np.uint64(c))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> np.int64:
     """`hash_bytes_extended(data[start:end], seed 0)` as a signed 64-bit integer."""
     a = b = c = uint32(_GOLDEN + (end - start))
@@ -84,12 +84,12 @@ def hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> np.int64:
     return _final(a, b, c)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _word(data: NDArray[np.uint8], at: int) -> uint32:
     return uint32(data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_text_many(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Hash text i, the UTF-8 bytes data[bounds[i]:bounds[i+1]], as hashtextextended does."""
     hashes = np.empty(bounds.size - 1, np.int64)
@@ -98,7 +98,7 @@ def hash_text_many(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArra
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_int_many(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Hash int keys as hashint8extended does."""
     hashes = np.empty(keys.size, np.int64)
@@ -112,7 +112,7 @@ def hash_int_many(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slots_of(hashes: NDArray[np.int64], slots: int) -> NDArray[np.int32]:
     """Give the slot of each hash: the floored modulo, so 0 up to slots - 1."""
     found = np.empty(hashes.size, np.int32)

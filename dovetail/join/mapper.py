@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.keys import hash_int_many, slots_of
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints, JoinKeys, SmallInts
@@ -35,7 +35,7 @@ def groups(numbers: SmallInts) -> list[tuple[int, Ints]]:
     return [(number, part) for number, part in enumerate(parts) if len(part)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _counting_sort(numbers: SmallInts, limit: int) -> tuple[Ints, Ints]:
     """Return the stable order of the numbers, and where in it each one below the limit ends."""
     ends = np.zeros(limit + 1, np.int64)

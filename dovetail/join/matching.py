@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import MasterDataError
 from dovetail.join.entry import HEADER, KEY, KEY_LENGTH, LARGEST, RESERVED, SIZE, Entries
@@ -53,6 +52,7 @@ from dovetail.join.records import (
     text_length,
     unlink,
 )
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, JoinKeys
@@ -94,7 +94,7 @@ def complete(
     return answered, Entries(data, bounds)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _matches(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
     # Small and growing: to touch fresh memory for every row costs as much as to probe it.
     matched = np.empty(_CHUNK, np.int64)
@@ -164,7 +164,7 @@ def answer(pool: Pool, key: int) -> None:
     unlink(pool, OLDEST, NEWEST, key)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _complete(
     pool: Pool,
     values: Ints,
@@ -218,7 +218,7 @@ def entry_size(rows: int, text: int, row_bytes: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure_read(pool: Pool, answered: Ints, matched: Ints, following: Ints, bounds: Ints) -> Ints:
     words = pool.words
     entry_bounds = np.zeros(len(answered) + 1, np.int64)
@@ -270,7 +270,7 @@ def _fetch_row(pool: Pool, key: int, matched: Ints, data: Bytes, bounds: Ints) -
         prefetch(data, at + BLOCK)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_read(
     pool: Pool,
     answered: Ints,
@@ -299,7 +299,7 @@ def _fill_read(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def due(pool: Pool, seen: int, cycle: int) -> Ints:
     longs, state = pool.longs, pool.state
     count = 0

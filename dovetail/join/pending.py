@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.cached import use
 from dovetail.join.columns import Column, JoinKeys
@@ -74,6 +73,7 @@ from dovetail.join.records import (
     tag_of,
     text_length,
 )
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints
@@ -195,7 +195,7 @@ class Pending:
         return Left(Column(data, bounds), ids, ranks, counts, blocks)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _admit(
     pool: Pool,
     values: Ints,
@@ -289,7 +289,7 @@ def _add_event(pool: Pool, key: int, name: int, data: Bytes, start: int, length:
     pool.state[EVENT_BLOCKS] += before - pool.state[FREE]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _oldest(pool: Pool, count: int) -> Ints:
     records = np.empty(count, np.int64)
     at = pool.state[OLDEST]
@@ -299,7 +299,7 @@ def _oldest(pool: Pool, count: int) -> Ints:
     return records
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keys_of(pool: Pool, records: Ints) -> tuple[Ints, Bytes, Ints]:
     longs = pool.longs
     values = np.empty(len(records), np.int64)
@@ -314,7 +314,7 @@ def _keys_of(pool: Pool, records: Ints) -> tuple[Ints, Bytes, Ints]:
     return values, data, bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _awaited(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> Flags:
     awaited = np.zeros(len(values), np.bool_)
     for i in range(len(values)):
@@ -342,7 +342,7 @@ def _restart(pool: Pool, start: int) -> None:
         key = field(pool, key, BEHIND)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _remove(pool: Pool, answered: Ints) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
     words, longs, state = pool.words, pool.longs, pool.state
     counts = np.empty(len(answered), np.int64)

@@ -24,10 +24,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import ConfigError
 from dovetail.join.memory import copy, prefetch
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
@@ -47,7 +47,7 @@ NEXT = 0
 _AHEAD = 6
 
 Function = TypeVar("Function")
-_without_counting: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+_without_counting: Any = kernel(_nrt=False)
 
 # The counters, in `Pool.state`.
 (

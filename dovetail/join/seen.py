@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.memory import prefetch
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,19 +62,19 @@ class SeenLately:
         return seen
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hash(key: int) -> np.uint64:
     mixed = np.uint64(key) * _FIBONACCI
     return (mixed ^ (mixed >> np.uint64(29))) * _FIBONACCI
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _line(words: Words, mixed: np.uint64) -> int:
     lines = np.uint64(len(words) // _LINE_WORDS)
     return np.int64(((mixed >> np.uint64(32)) * lines) >> np.uint64(32)) * _LINE_WORDS  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _see(newer: Words, older: Words, keys: Ints, seen: Flags) -> int:
     """Return how many were not in the newer filter."""
     added = 0

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column
 from dovetail.join.entry import HEADER, KEY_LENGTH, ROWS
 from dovetail.join.kinds import JoinKind
 from dovetail.join.memory import copy, load_int32, prefetch
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -57,7 +57,7 @@ def splice(kind: JoinKind, events: Column, entries: Bytes, starts: Ints, no_row:
     return Spliced(Column(data, bounds), positions, unmatched)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rowless(entries: Bytes, starts: Ints) -> int:
     """How many of these entries have no row."""
     count = 0
@@ -66,7 +66,7 @@ def rowless(entries: Bytes, starts: Ints) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _outputs(kind: int, rows: int) -> int:
     """Return how many outputs an event with so many rows has: the table in kinds.py."""
     if kind == _INNER:
@@ -76,7 +76,7 @@ def _outputs(kind: int, rows: int) -> int:
     return int((rows > 0) == (kind == _SEMI))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure(
     kind: int, bounds: Ints, entries: Bytes, starts: Ints, no_row: int
 ) -> tuple[int, int, int]:
@@ -103,7 +103,7 @@ def _measure(
     return outputs, size, unmatched
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill(
     kind: int,
     data: Bytes,

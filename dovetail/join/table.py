@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -21,7 +22,7 @@ EMPTY = -1
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_table(keys: int) -> tuple[Ints, Ints]:
     """Return an empty table that stays at most half full with so many keys."""
     capacity = 16
@@ -30,7 +31,7 @@ def new_table(keys: int) -> tuple[Ints, Ints]:
     return np.empty(capacity, np.int64), np.full(capacity, EMPTY, np.int64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def home(capacity: int, key: int) -> int:
     """Return the slot, out of a power of two, at which the search for a key starts."""
     mixed = np.uint64(key) * _FIBONACCI
@@ -38,7 +39,7 @@ def home(capacity: int, key: int) -> int:
     return np.int64(mixed & np.uint64(capacity - 1))  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put(slots: Ints, positions: Ints, key: int, position: int) -> None:
     """Add a key that is known not to be in the table."""
     at = home(len(slots), key)
@@ -48,7 +49,7 @@ def put(slots: Ints, positions: Ints, key: int, position: int) -> None:
     positions[at] = position
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def same(a: Bytes, start: int, end: int, b: Bytes, other: int, other_end: int) -> bool:
     if end - start != other_end - other:
         return False
@@ -58,7 +59,7 @@ def same(a: Bytes, start: int, end: int, b: Bytes, other: int, other_end: int) -
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find(
     slots: Ints,
     positions: Ints,

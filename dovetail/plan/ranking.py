@@ -17,10 +17,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.cached import LARGEST_SHARE
 from dovetail.join.pool import BYTES_A_BLOCK
+from dovetail.kernels import kernel
 from dovetail.plan.room import entry_blocks
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Cut:
         return _cut(self._left, slots, blocks)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cut(left: Ints, slots: SmallInts, blocks: Ints) -> Flags:
     chosen = np.zeros(len(slots), np.bool_)
     for i in range(len(slots)):

@@ -10,8 +10,8 @@ import struct
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from numba import njit
 
+from dovetail.kernels import kernel
 from dovetail.stream.envelope import ForeignError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _field(metadata: memoryview, table: int, number: int) -> int:
     return table + offset if offset else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ascending(bounds: Ints, size: int) -> bool:
     """Whether these cut so many bytes into values."""
     good = bool(bounds[0] >= 0 and bounds[-1] <= size)
@@ -124,7 +124,7 @@ def ascending(bounds: Ints, size: int) -> bool:
     return good
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def objects(data: Bytes, bounds: Ints) -> bool:
     """Whether each value is at least `{}`, from its first byte to its last."""
     for i in range(len(bounds) - 1):

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from dovetail.join.columns import Column, Spans
 from dovetail.join.memory import copy, store_int32, store_int64
+from dovetail.kernels import kernel
 from dovetail.stream.arrow_stream import END_OF_STREAM, PREFIX, numbers_of
 from dovetail.stream.envelope import before_stream
 from dovetail.stream.rdkafka.parcel import Parcel
@@ -179,7 +179,7 @@ def _padded(message: Bytes, first: int, end: int) -> int:
     return padded
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather(message: Bytes, at: int, data: Bytes, starts: Ints, ends: Ints) -> int:
     """Write bounds, and behind them the values; return where these end."""
     values = at + 8 * (len(starts) + 1)
@@ -193,7 +193,7 @@ def _gather(message: Bytes, at: int, data: Bytes, starts: Ints, ends: Ints) -> i
     return values + bound
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pick(message: Bytes, at: int, numbers: Ints | SmallInts, rows: Ints) -> int:
     """Write the numbers that stand at these rows; return where they end."""
     size = numbers.itemsize

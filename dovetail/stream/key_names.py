@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.keys import hash_text_many
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints
@@ -32,7 +32,7 @@ def keys_named(names: Column, *, int_key: bool) -> JoinKeys:
     return JoinKeys.of_ints(values)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _written(values: Ints) -> tuple[Bytes, Ints]:
     out = np.empty(len(values) * _LONGEST, np.uint8)
     bounds = np.zeros(len(values) + 1, np.int64)
@@ -57,7 +57,7 @@ def _written(values: Ints) -> tuple[Bytes, Ints]:
     return out[:at].copy(), bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read(data: Bytes, bounds: Ints) -> tuple[Ints, Flags]:
     values = np.zeros(len(bounds) - 1, np.int64)
     good = np.ones(len(bounds) - 1, np.bool_)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column
 from dovetail.join.memory import copy
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -52,7 +52,7 @@ def decode(messages: Column) -> Migrations:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_varint(out: Bytes, at: int, tag: int, value: int) -> int:
     """Write a field that is no 0, as Protobuf does; return where it ends."""
     if value == 0:
@@ -68,7 +68,7 @@ def _put_varint(out: Bytes, at: int, tag: int, value: int) -> int:
     return at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _encode(
     data: Bytes, bounds: Ints, read_at: int, events: Ints, cycle: int
 ) -> tuple[Bytes, Ints]:
@@ -87,7 +87,7 @@ def _encode(
     return out[:at].copy(), out_bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
     """Return a varint's value and where it ends, or BROKEN."""
     value = np.uint64(0)
@@ -101,7 +101,7 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
     return value, _BROKEN
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _field(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     """Return a field's number and kind, its value, and where it ends, or BROKEN.
 
@@ -129,7 +129,7 @@ def _field(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     return number, kind, at, at + np.int64(size)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decode(data: Bytes, bounds: Ints) -> tuple[Ints, Ints, Ints]:
     starts = np.zeros(len(bounds) - 1, np.int64)
     ends = np.zeros(len(bounds) - 1, np.int64)

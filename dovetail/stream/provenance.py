@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column
 from dovetail.join.memory import copy
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
@@ -31,7 +31,7 @@ def origins(topic: str, partitions: SmallInts, offsets: Ints) -> Column:
     return Column(*_origins(prefix, partitions, offsets))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write(number: int, out: Bytes, at: int) -> int:
     """Write a number that is not negative in decimal; return where it ends."""
     digits = 1
@@ -45,7 +45,7 @@ def _write(number: int, out: Bytes, at: int) -> int:
     return at + digits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _origins(prefix: Bytes, partitions: SmallInts, offsets: Ints) -> tuple[Bytes, Ints]:
     out = np.empty(len(offsets) * (len(prefix) + _MOST_BYTES), np.uint8)
     bounds = np.empty(len(offsets) + 1, np.int64)

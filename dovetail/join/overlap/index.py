@@ -19,11 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.memory import prefetch
 from dovetail.join.overlap.window import FANOUT, FANOUT_BITS, NEW, SORTED, STALE
 from dovetail.join.pool import inner
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints, SmallInts
@@ -118,7 +118,7 @@ def next_reaching(window: Window, at: int, end: int, low: int) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_in(window: Window) -> None:
     """Merge the arrivals into the index."""
     state = window.state
@@ -149,7 +149,7 @@ def sort_in(window: Window) -> None:
     state[STALE] = 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refresh(window: Window) -> None:
     """Make the index ready to be searched."""
     sort_in(window)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column
 from dovetail.join.entry import HEADER, KEY, ROWS, SIZE
@@ -30,6 +29,7 @@ from dovetail.join.overlap.index import (
 )
 from dovetail.join.overlap.window import COUNT, GONE
 from dovetail.join.pool import inner
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -111,7 +111,7 @@ def _rows(read: IntervalRead) -> Rows:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count(window: Window, rows: Rows, step: Step) -> None:
     for slot in range(window.state[COUNT]):
         window.rows[slot] = 0
@@ -174,7 +174,7 @@ def _same_text(window: Window, slot: int, rows: Rows, row: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _lay_out(window: Window, step: Step) -> tuple[Ints, Ints, Ints, int]:
     """Return who is answered, where each one's entry and bytes start, and the entries' size."""
     count = window.state[COUNT]
@@ -211,7 +211,7 @@ def _without(window: Window, slot: int, oldest: int) -> bool:
     return window.matched[slot] == 0 and start != GONE and start <= oldest  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _begin(entries: Bytes, starts: Ints) -> None:
     """Write what an entry says before its rows are known: its size."""
     store_int32(entries, SIZE, HEADER)
@@ -222,7 +222,7 @@ def _begin(entries: Bytes, starts: Ints) -> None:
             end = starts[nth]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill(window: Window, rows: Rows, step: Step, entries: Bytes) -> None:
     row = 0
     for page in range(step.covers):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.memory import copy, move
 from dovetail.join.overlap.index import mixed, sort_in
@@ -20,6 +19,7 @@ from dovetail.join.overlap.window import (
     USED,
 )
 from dovetail.join.pool import inner
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def admit(
     window: Window,
     values: Ints,
@@ -77,7 +77,7 @@ def admit(
     return len(values), waiting
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def leave(window: Window, before: int, at_match: bool) -> Ints:
     """Let go who started before this page or, if asked for, has matched; return their ids."""
     state = window.state
@@ -109,7 +109,7 @@ def _leaving(window: Window, before: int, at_match: bool) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def close_ranks(window: Window) -> None:
     """Move together who is still pending, in the order of arrival."""
     sort_in(window)

@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import ConfigError
 from dovetail.join.memory import move
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
@@ -170,6 +170,6 @@ def _buckets(capacity: int) -> int:
     return max(2, 1 << (capacity.bit_length() - 1))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(buffer: Bytes, to: int, source: int, count: int) -> None:
     move(buffer, to, buffer, source, count)

@@ -20,13 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dovetail.errors import ConfigError
 from dovetail.join.entry import KEY, ROWS
 from dovetail.join.memory import load_int32, load_int64
 from dovetail.join.table import home
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints, JoinKeys, SmallInts
@@ -111,7 +111,7 @@ class KnownFrequencies:
         return _find(self._keys, self._rows, keys.values, self._expected)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill(table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
     for i in range(len(keys)):
         at = home(len(table), keys[i])
@@ -121,7 +121,7 @@ def _fill(table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
         counts[at] = rows[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Floats:
     found = np.empty(len(keys), np.float64)
     for i in range(len(keys)):
@@ -132,7 +132,7 @@ def _find(table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Float
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _place_of(keys: Ints, rows: SmallInts, key: int) -> int:
     first = home(len(keys) // _PLACES, key) * _PLACES
     for at in range(first, first + _PLACES):
@@ -141,7 +141,7 @@ def _place_of(keys: Ints, rows: SmallInts, key: int) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _room_for(rows: SmallInts, asked: Flags, key: int) -> int:
     """Return a place of the key's set that is free, or whose key nobody has asked for lately."""
     first = home(len(rows) // _PLACES, key) * _PLACES
@@ -155,7 +155,7 @@ def _room_for(rows: SmallInts, asked: Flags, key: int) -> int:
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _learn(keys: Ints, rows: SmallInts, asked: Flags, entries: Bytes, starts: Ints) -> int:
     """Return how many rows the entries have in all."""
     total = 0
@@ -171,7 +171,7 @@ def _learn(keys: Ints, rows: SmallInts, asked: Flags, entries: Bytes, starts: In
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _look_up(keys: Ints, rows: SmallInts, asked: Flags, values: Ints, unknown: float) -> Floats:
     found = np.empty(len(values), np.float64)
     for i in range(len(values)):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.entry import MasterRows
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, JoinKeys
@@ -30,7 +30,7 @@ def sorted_rows(rows: MasterRows) -> MasterRows:
     return MasterRows(rows.keys.take(order), rows.rows.take(order))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(data: Bytes, bounds: Ints, a: int, b: int) -> int:
     """Less than, equal to or greater than 0, as text a is to text b."""
     size_a, size_b = bounds[a + 1] - bounds[a], bounds[b + 1] - bounds[b]
@@ -41,7 +41,7 @@ def _compare(data: Bytes, bounds: Ints, a: int, b: int) -> int:
     return int(size_a - size_b)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _disorder(values: Ints, data: Bytes, bounds: Ints) -> tuple[int, bool]:
     repeats = False
     for row in range(1, len(values)):
@@ -54,7 +54,7 @@ def _disorder(values: Ints, data: Bytes, bounds: Ints) -> tuple[int, bool]:
     return 0, repeats
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_ties(order: Ints, values: Ints, data: Bytes, bounds: Ints) -> None:
     # By insertion: different texts of one hash are a handful, equal ones are in place already.
     for i in range(1, len(order)):

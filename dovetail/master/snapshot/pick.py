@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.memory import copy, load_int64
+from dovetail.kernels import kernel
 from dovetail.master.snapshot import place
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def pick(layout: Layout, buffer: Buffer, found: Ints) -> MasterRows:
     return MasterRows(JoinKeys(values, Column(texts, text_bounds)), Column(rows, bounds))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _place(data: Bytes, at: int, rows: int, value: int) -> int:
     """How many of the sorted keys that stand there are less than the value."""
     low, high = 0, rows
@@ -60,14 +60,14 @@ def _place(data: Bytes, at: int, rows: int, value: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _span(data: Bytes, bounds: int, count: int) -> tuple[int, int]:
     """Where in their file values start whose bounds stand there, and their bytes."""
     start = load_int64(data, bounds)
     return start, load_int64(data, bounds + 8 * count) - start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(data: Bytes, runs: Ints, values: Ints, run_of: Ints, width: int) -> Ints:
     found = np.zeros((len(values), 8), np.int64)
     for i in range(len(values)):
@@ -96,7 +96,7 @@ def _find(data: Bytes, runs: Ints, values: Ints, run_of: Ints, width: int) -> In
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(
     data: Bytes, out: Bytes, bounds: Ints, at: int, count: int, source: tuple[int, int, int, int]
 ) -> None:
@@ -111,7 +111,7 @@ def _put(
         bounds[at + nth + 1] = bounds[at + nth] + step
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pick(data: Bytes, found: Ints, width: int) -> tuple[Ints, Ints, Bytes, Ints, Bytes]:
     count = found[:, _COUNT].sum()
     values = np.empty(count, np.int64)

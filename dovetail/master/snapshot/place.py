@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.exchange import NOTES_A_ROW
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Flags, Ints
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
     is_text: bool
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def holding(shape: Shape, values: Ints) -> tuple[Ints, Ints]:
     """The pages first … end - 1 that hold all rows of each key, or would hold its only one.
 
@@ -61,7 +61,7 @@ def holding(shape: Shape, values: Ints) -> tuple[Ints, Ints]:
     return firsts, ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _range(shape: Shape, file: int, first: int, end: int) -> tuple[int, int]:
     """The bytes low … high - 1 of a file that belong to pages first … end - 1."""
     if file == ROWS:
@@ -73,21 +73,21 @@ def _range(shape: Shape, file: int, first: int, end: int) -> tuple[int, int]:
     return low, high if file == KEYS else high + 8
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _has(shape: Shape, file: int) -> bool:
     if file == BOUNDS:
         return shape.has_bounds
     return shape.is_text or file < BOUNDS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _blocks(low: int, high: int) -> tuple[int, int]:
     """Where the whole blocks around a range start, and their bytes."""
     start = low // BLOCK * BLOCK
     return start, -(-high // BLOCK) * BLOCK - start if high > low else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_bytes(shape: Shape, first: int, end: int) -> int:
     """Bytes that pages first … end - 1 take as a `Read`."""
     low, high = _range(shape, KEYS, first, end)
@@ -98,7 +98,7 @@ def read_bytes(shape: Shape, first: int, end: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def taken(shape: Shape, first: int, end: int) -> int:
     """Bytes that they take in memory: as a `Read`, and the rest of the blocks around it."""
     size = read_bytes(shape, first, end)
@@ -109,7 +109,7 @@ def taken(shape: Shape, first: int, end: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def taken_each(shape: Shape, firsts: Ints, ends: Ints) -> Ints:
     sizes = np.empty(len(firsts), np.int64)
     for i in range(len(firsts)):
@@ -117,7 +117,7 @@ def taken_each(shape: Shape, firsts: Ints, ends: Ints) -> Ints:
     return sizes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def largest_page(shape: Shape) -> tuple[int, int]:
     """The most bytes that one page takes: as a `Read`, and in memory."""
     read, held = 0, 0
@@ -127,7 +127,7 @@ def largest_page(shape: Shape) -> tuple[int, int]:
     return read, held
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def end_within(shape: Shape, first: int, count: int, room: int) -> int:
     """Behind which of `count` pages `room` bytes are full, or R ends; one page at least."""
     low, high = first + 1, min(first + count, len(shape.first_keys))
@@ -140,7 +140,7 @@ def end_within(shape: Shape, first: int, count: int, room: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lay_out(shape: Shape, firsts: Ints, ends: Ints) -> tuple[Ints, Ints, int]:
     """Give runs of pages, first … end - 1 each, places in a buffer.
 

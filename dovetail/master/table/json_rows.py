@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from psycopg import sql
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.keys import hash_text_many
 from dovetail.join.memory import copy
+from dovetail.kernels import kernel
 from dovetail.master.table.records import Records
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class JsonRows:
         return JoinKeys(hash_text_many(keys, bounds), Column(keys, bounds))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _int32(data: Bytes, at: int) -> int:
     value: int = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return value - ((value & 0x80000000) << 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fields(data: Bytes, at: int) -> tuple[int, int, int, int]:
     """Where key and row of a record lie: the key's place and length, the row's place and length."""
     key = at + 12 + max(0, _int32(data, at + 8)) + 8
@@ -73,7 +73,7 @@ def _fields(data: Bytes, at: int) -> tuple[int, int, int, int]:
     return key, length, row, _int32(data, row - 4)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure(data: Bytes) -> tuple[int, int, int]:
     """Return the number of rows that have a key, and the bytes of keys and rows."""
     count = key_bytes = row_bytes = 0
@@ -88,7 +88,7 @@ def _measure(data: Bytes) -> tuple[int, int, int]:
     return count, key_bytes, row_bytes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read(data: Bytes, measured: tuple[int, int, int]) -> tuple[Ints, Bytes, Ints, Bytes, Ints]:
     count, key_bytes, row_bytes = measured
     blocks = np.empty(count, np.int64)

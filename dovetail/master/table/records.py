@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import MasterDataError
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.keys import hash_text_many
 from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
+from dovetail.kernels import kernel
 from dovetail.master.table.types import DATE, DECIMAL, TEXT, TIME
 from dovetail.rows import SPARE
 
@@ -79,19 +79,19 @@ class RecordReader:
         return JoinKeys(hash_text_many(keys, bounds), Column(keys, bounds))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _int16(data: Bytes, at: int) -> int:
     value: int = data[at] << 8 | data[at + 1]
     return value - ((value & 0x8000) << 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _int32(data: Bytes, at: int) -> int:
     value: int = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return value - ((value & 0x80000000) << 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure(data: Bytes, kinds: Ints) -> tuple[int, int, int]:
     """Return the number of rows that have a key, and the bytes of keys and rows."""
     count = 0
@@ -114,7 +114,7 @@ def _measure(data: Bytes, kinds: Ints) -> tuple[int, int, int]:
     return count, key_bytes, row_bytes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill(
     data: Bytes,
     kinds: Ints,
@@ -164,7 +164,7 @@ def _fill(
     return _NO_COLUMN
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(out: Bytes, to: int, data: Bytes, at: int, code: int, width: int, scale: int) -> bool:
     """Write one value as Arrow has it; False if it has no such value."""
     if code == DECIMAL:
@@ -183,7 +183,7 @@ def _put(out: Bytes, to: int, data: Bytes, at: int, code: int, width: int, scale
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_decimal(out: Bytes, to: int, data: Bytes, at: int, width: int, scale: int) -> bool:
     """Write a numeric, digits to the base of 10,000, as a binary integer of 10^-scale.
 
@@ -207,12 +207,12 @@ def _put_decimal(out: Bytes, to: int, data: Bytes, at: int, width: int, scale: i
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _digit(data: Bytes, at: int, count: int, nth: int) -> int:
     return _int16(data, at + _NUMERIC_HEAD + 2 * nth) if 0 <= nth < count else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _scale_up(out: Bytes, to: int, width: int, factor: int, more: int) -> None:
     """Multiply the little-endian integer by a small factor and add a small number."""
     for at in range(to, to + width, 4):

@@ -30,8 +30,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels import kernel
 from dovetail.stream.events.machine import each as _each
 from dovetail.stream.events.machine import inner as _inner
 from dovetail.stream.events.machine import little as _little
@@ -789,7 +789,7 @@ def _event(
     return reason, culprit, place, at, stamp
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def decode_events(
     base: int,
     size: int,
@@ -849,7 +849,7 @@ def decode_events(
         ends[row] = tail - base
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def key_lengths(parts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Measure the canonical keys; 0 where the kernel knows none."""
     lengths = np.zeros(parts.shape[0], np.int64)
@@ -861,7 +861,7 @@ def key_lengths(parts: NDArray[np.int64]) -> NDArray[np.int64]:
     return lengths
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_keys(
     base: int,
     parts: NDArray[np.int64],

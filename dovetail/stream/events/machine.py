@@ -1,7 +1,6 @@
 """What the kernels of this folder read and write memory with, at machine addresses.
 
-Nothing is checked here: a kernel's caller vouches for the bounds. Numba's cache looks only at a
-kernel's own file to see whether it is stale, so this one holds single instructions and no rules.
+Nothing is checked here: a kernel's caller vouches for the bounds.
 """
 # An intrinsic's arguments are types, named for those who read the call.
 # ruff: noqa: ARG001

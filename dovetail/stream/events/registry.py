@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from dovetail.errors import ConfigError, Unavailable
+from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +107,7 @@ def _object(body: bytes, url: str) -> dict[str, Any]:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def schema_ids(
     data: NDArray[np.uint8], bounds: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> NDArray[np.int64]:

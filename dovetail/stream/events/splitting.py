@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dovetail.join.columns import Column
+from dovetail.kernels import kernel
 from dovetail.stream.events.details import broken
 from dovetail.stream.events.json_kernel import BROKEN, FITS, UNSURE, past_object, skip
 from dovetail.stream.events.machine import load_byte
@@ -82,7 +82,7 @@ def _not_events(text: bytearray, found: _Found, unit: str) -> NotEventsError:
     return NotEventsError(f"{unit} {found.number} {why}", {unit: found.number})
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _find_lines(
     base: int, size: int, room: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int]:
@@ -109,7 +109,7 @@ def _find_lines(
     return FITS, events, line, 0, 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _find_items(
     base: int, size: int, room: int, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int]:

@@ -23,7 +23,7 @@ _LEVELS = (  # by syslog severity
 Config = Mapping[str, str | int | bool]
 
 
-@LogCallback
+@LogCallback  # type: ignore[untyped-decorator]
 def _to_logging(_handle: Any, severity: int, facility: bytes, text: bytes) -> None:
     _log.log(
         _LEVELS[severity],

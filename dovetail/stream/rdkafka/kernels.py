@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
+
+from dovetail.kernels import callback, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +84,7 @@ def copy(_typing: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def failed(messages: Words) -> NDArray[np.bool_]:
     """Which of the messages report an error instead of carrying a value."""
     errors = np.empty(len(messages), np.bool_)
@@ -91,7 +93,7 @@ def failed(messages: Words) -> NDArray[np.bool_]:
     return errors
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def locate(messages: Words, partitions: NDArray[np.int32], offsets: Words) -> None:
     for row in range(len(messages)):
         message = messages[row]
@@ -99,7 +101,7 @@ def locate(messages: Words, partitions: NDArray[np.int32], offsets: Words) -> No
         offsets[row] = load(message + 8 * _OFFSET)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def measure(messages: Words, max_bytes: int, bounds: Words) -> int:
     """Lay values end to end; give back how many fit, at least one so that work goes on."""
     bounds[0] = 0
@@ -110,7 +112,7 @@ def measure(messages: Words, max_bytes: int, bounds: Words) -> int:
     return len(messages)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take(
     messages: Words,
     timestamp_of: int,
@@ -131,13 +133,13 @@ def take(
         call(destroy, (message,))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def discard(messages: Words, destroy: int) -> None:
     for row in range(len(messages)):
         call(destroy, (messages[row],))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def produce(
     produceva: int,
     handle: int,
@@ -172,7 +174,7 @@ def produce(
     return stop, 0
 
 
-@cfunc(types.void(types.int64, types.int64, types.int64), cache=True)
+@callback(types.void(types.int64, types.int64, types.int64))
 def count_undelivered(_handle: int, message: int, tally: int) -> None:
     """Delivery report: count what was not delivered, and keep the first reason."""
     code = np.int64(np.int32(load(message)))

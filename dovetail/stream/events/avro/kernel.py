@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels import kernel
 from dovetail.stream.events.avro.ops import IS_MAP, IS_SKIPPED, Op
 from dovetail.stream.events.faults import MOST_DEPTH, Fault
 from dovetail.stream.events.json_text import (
@@ -330,7 +330,7 @@ def _datum(
             return at, 0, fault
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def transcode_avro(
     first: int,
     base: int,

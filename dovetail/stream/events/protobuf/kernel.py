@@ -23,8 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels import kernel
 from dovetail.stream.events.faults import MOST_DEPTH, Fault
 from dovetail.stream.events.json_text import (
     NOT_TEXT,
@@ -584,7 +584,7 @@ def _message(
             return at, 0, fault
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def transcode_protobuf(
     first: int,
     base: int,

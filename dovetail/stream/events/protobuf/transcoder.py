@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels import kernel
 from dovetail.stream.events.faults import Fault
 from dovetail.stream.events.protobuf.compile import compile_protobuf
 from dovetail.stream.events.protobuf.kernel import transcode_protobuf
@@ -106,7 +106,7 @@ def _zigzag(number: int) -> bytes:
     return bytes([*written, number])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _framed(
     data: NDArray[np.uint8],
     bounds: NDArray[np.int64],
