@@ -24,7 +24,7 @@ _WITHIN_S = 300.0
 
 
 def kept_in(home: Home, code: Path = CHECKOUT) -> dict[str, str]:
-    """The environment in which compiled kernels are found again; `make` names a better place.
+    """The environment in which compiled kernels are found again.
 
     Another folder of code has a place of its own: two releases never share a kernel.
     """

@@ -19,8 +19,7 @@ Both paths give the same reasons, offsets, spans and keys; a property test holds
 
 Positions are machine addresses, which spares an addition and a wraparound check a byte; eight
 bytes are loaded at once. No load goes beyond `limit`, the end of the batch's buffer: the caller
-vouches for the bounds. All rules stand in this file, because Numba's cache looks at no other to
-see whether the kernel is stale.
+vouches for the bounds.
 """
 # A grammar is branches and returns; comparisons are spelt out to leave Numba no tuple to compile.
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0915, PLR1714, SIM109
