@@ -4,6 +4,8 @@ PYTHON ?= python3
 HOME_DIR := .dovetail
 VENV := $(HOME_DIR)/venv
 BIN := $(VENV)/bin
+# With one order of every set: tests come and draw as they did the time before.
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest
 # Of the images: the package's version.
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -33,7 +35,7 @@ test: check ## Check and test everything, against a real Kafka and a real Postgr
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs on Spark
-	$(BIN)/python -m pytest tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+	$(PYTEST) tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
 
 JOBS := $(addprefix tests/integration/test_,backfill.py spark_commit.py spark_plan_worth.py spark_runs.py spark_snapshot.py)
 # The longest of Spark's parts are left to `make test-spark`.
@@ -41,23 +43,23 @@ SPARK_PARTS := $(addprefix tests/integration/test_spark_,tasks.py frequency.py)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(BIN)/python -m pytest tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS)) $(TESTS)
+	$(PYTEST) tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS)) $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)
-	DOVETAIL_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_algorithms.py tests/e2e/test_order.py $(TESTS)
+	DOVETAIL_MATRIX=1 $(PYTEST) tests/e2e/test_algorithms.py tests/e2e/test_order.py $(TESTS)
 
 .PHONY: test-spark
 test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few
-	DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py $(TESTS)
+	DOVETAIL_SPARK=1 $(PYTEST) tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py $(TESTS)
 
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
-	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(BIN)/python -m pytest tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS)) $(TESTS)
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS)) $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
-	$(BIN)/python -m pytest tests/cluster $(TESTS)
+	$(PYTEST) tests/cluster $(TESTS)
 
 # Over a running pipeline; what can be tested of the API without one is in `make test`.
 WATCH_TESTS := tests/e2e/test_cli.py tests/e2e/test_observability.py
@@ -65,27 +67,27 @@ CONTROL_TESTS := tests/e2e/test_control.py $(WATCH_TESTS)
 
 .PHONY: test-control
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
-	$(BIN)/python -m pytest $(CONTROL_TESTS) $(TESTS)
+	$(PYTEST) $(CONTROL_TESTS) $(TESTS)
 
 # Over a stack of its own, with a PostgreSQL that was built with TLS.
 SECURE_TESTS := $(wildcard tests/e2e/test_secure*.py) tests/e2e/test_permissions.py
 
 .PHONY: test-secure
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
-	$(BIN)/python -m pytest $(SECURE_TESTS) $(TESTS)
+	$(PYTEST) $(SECURE_TESTS) $(TESTS)
 
 # Over a stack of its own, whose data are lost.
 .PHONY: test-recovery
 test-recovery: $(VENV)/ready ## The handbook's procedures, and a short chaos: nodes, broker, database, snapshot lost under load (a quarter of an hour)
-	$(BIN)/python -m pytest tests/recovery tests/chaos/test_chaos.py $(TESTS)
+	$(PYTEST) tests/recovery tests/chaos/test_chaos.py $(TESTS)
 
 .PHONY: test-upgrade
 test-upgrade: $(VENV)/ready ## From the previous release's code to this one and back, under load (needs git's history)
-	$(BIN)/python -m pytest tests/upgrade $(TESTS)
+	$(PYTEST) tests/upgrade $(TESTS)
 
 .PHONY: test-console
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
-	$(BIN)/python -m pytest tests/console $(TESTS)
+	$(PYTEST) tests/console $(TESTS)
 
 .PHONY: check
 check: $(VENV)/ready ## Lint, format, types, and advisories on what is pinned
@@ -116,7 +118,7 @@ chaos: $(VENV)/ready ## Kill and restart everything under load, then compare wit
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE))
 
 .PHONY: fuzz
-fuzz: $(VENV)/ready ## Mutated inputs into all that takes bytes from outside (SECONDS=30 a target, SEED=, TARGET=)
+fuzz: $(VENV)/ready ## Random search: mutated inputs, property tests, requests to the API (SECONDS=30 a target, SEED=, TARGET=)
 	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench-e2e
@@ -152,7 +154,7 @@ chart: $(VENV)/ready ## Render the chart by Helm into the file that `make test` 
 
 .PHONY: test-deploy
 test-deploy: $(VENV)/ready ## The chart by Helm, Kubernetes' own schemas, Compose's own reader (compiles Helm once: some minutes)
-	$(BIN)/python -m pytest tests/deploy $(TESTS)
+	$(PYTEST) tests/deploy $(TESTS)
 
 .PHONY: sbom
 sbom: $(VENV)/ready ## Write what the images hold, and under which licences, into .dovetail/sbom

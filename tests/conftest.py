@@ -20,16 +20,18 @@ from deploy.local.home import CHECKOUT, Home
 from deploy.local.processes import sole_supervisor
 from deploy.local.stack import Stack
 from dovetail.errors import StackError
+from tests.draws import SEARCH, draw_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOVETAIL = CHECKOUT / ".dovetail"
 
-# CI repeats itself, so that a red run is the change's fault; everybody else searches at random.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
+# A red run is the change's fault: whatever is random is searched by `make fuzz`, which sets this.
+if os.environ.get("DOVETAIL_DRAWS") == SEARCH:
+    hypothesis.settings.load_profile(SEARCH)
+else:
+    draw_the_same()
 
 # Tests never touch what a developer's shell points to.
 HIDDEN = {

@@ -1,7 +1,11 @@
-"""`make fuzz`: mutated inputs into everything that takes bytes from outside, for SECONDS a target.
+"""`make fuzz`: all random search, for SECONDS a target, with a seed that is printed.
 
-Inputs with a new outcome join the corpus in tests/fuzz/corpus, which `make test` plays. One that
-breaks something is kept there as well, and printed; the exit code is then 1.
+Mutated inputs go into everything that takes bytes from outside. Those with a new outcome join the
+corpus in tests/fuzz/corpus, which `make test` plays. One that breaks something is kept there as
+well, and printed; the exit code is then 1.
+
+The property tests and the requests to the API draw new cases (`search`): `make test` draws the same
+ones every time.
 """
 
 from __future__ import annotations
@@ -10,14 +14,18 @@ import argparse
 import faulthandler
 import hashlib
 import logging
+import os
 import random
+import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.draws import SEARCH
 from tests.fuzz.mutate import Mutator
+from tests.fuzz.search import SEARCHES
 from tests.fuzz.targets import TARGETS, WORDS, seeds
 
 if TYPE_CHECKING:
@@ -33,16 +41,28 @@ LAST = Path(".dovetail/fuzz/last")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="a target (%(default)s)")
-    parser.add_argument("--seed", type=int, help="of the mutations (a random one)")
-    parser.add_argument("--target", choices=TARGETS, action="append")
+    parser.add_argument("--seed", type=int, help="of all that is drawn (a random one)")
+    parser.add_argument("--target", choices=[*TARGETS, *SEARCHES], action="append")
     asked = parser.parse_args()
     faulthandler.enable()
     logging.disable(logging.CRITICAL)
     LAST.parent.mkdir(parents=True, exist_ok=True)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    print(f"seed {seed}")
-    found = [fuzz(name, TARGETS[name], asked.seconds, seed) for name in asked.target or TARGETS]
+    print(f"seed {seed}", flush=True)
+    found = [
+        search(name, asked.seconds, seed)
+        if name in SEARCHES
+        else fuzz(name, TARGETS[name], asked.seconds, seed)
+        for name in asked.target or (*TARGETS, *SEARCHES)
+    ]
     return 1 if any(found) else 0
+
+
+def search(name: str, seconds: float, seed: int) -> bool:
+    """Search with the tests of one name; tell whether one broke."""
+    draws = {"DOVETAIL_DRAWS": SEARCH, "PYTHONHASHSEED": str(seed % 2**32)}
+    command = [sys.executable, "-m", "tests.fuzz.search", name, str(seconds), str(seed)]
+    return subprocess.run(command, env={**os.environ, **draws}, check=False).returncode != 0
 
 
 def fuzz(name: str, target: Callable[[bytes], str], seconds: float, seed: int) -> bool:
