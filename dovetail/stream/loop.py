@@ -192,7 +192,6 @@ class Loop:
         self._step_started = 0.0
         self._taken = 0
         self._was_full = False
-        self._in_step = False
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
         self.lag = 0
@@ -294,14 +293,11 @@ class Loop:
             self._failures = 0
             self.lag = sum(self._consumer.lag().values())
             self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
-        except KafkaFailure as failure:
-            if failure.refused or (failure.fatal and not self._in_step):
+        except Unavailable as error:
+            # Before anything is taken over: if the consumer is done, all of it may be another's.
+            if self._consumer.is_done or (isinstance(error, KafkaFailure) and error.refused):
                 raise
-            self._recover(failure)
-        except Unavailable as unavailable:
-            self._recover(unavailable)
-        finally:
-            self._in_step = False
+            self._recover(error)
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands.
@@ -334,7 +330,6 @@ class Loop:
         started = self._step_started = time.monotonic()
         self._was_full = self._size.is_full(records)
         # Step 2
-        self._in_step = True
         self._producer.begin()
         # Step 3
         touched = self._work(records)
@@ -396,7 +391,6 @@ class Loop:
             return False
         for partition in due:
             self._ledger.set_moved(partition, move.number)
-        self._in_step = True
         self._producer.begin()
         self._send_offsets(due)
         self._producer.commit(_TIMEOUT_S)

@@ -12,9 +12,10 @@ from confluent_kafka import Producer
 
 from dovetail.errors import Unavailable
 from dovetail.settings import Settings
-from dovetail.stream import loop
+from dovetail.stream import loop, rdkafka
 from dovetail.stream.loop import Handler, Loop, Step
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.topics import admin_of, ensure_topics, unstable
 from dovetail.topology import Keeps, Stage, Topic
 from tests.integration.hanging import hanging
@@ -66,21 +67,24 @@ def send(settings, topic, values):
     assert producer.flush(30) == 0
 
 
-@contextmanager
-def running(settings, source, handler, steps, writes=()):
-    group = f"{source.name}.group"
-    loop = Loop(
+def new_loop(settings, source, handler, steps, writes=(), linger_s=0.5):
+    return Loop(
         Stage("test", source, writes),
-        group,
+        f"{source.name}.group",
         settings,
         handler,
-        Step(max_records=AT_ONCE, max_bytes=1 << 20, linger_s=0.5),
+        Step(max_records=AT_ONCE, max_bytes=1 << 20, linger_s=linger_s),
         lambda _counts, _seconds: steps.append(len(handler.calls)),
     )
+
+
+@contextmanager
+def running(settings, source, handler, steps, writes=()):
+    loop = new_loop(settings, source, handler, steps, writes)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
-        yield CommittedOffsets(settings, group, source)
+        yield CommittedOffsets(settings, f"{source.name}.group", source)
     finally:
         loop.stop()
         thread.join(30)
@@ -228,3 +232,36 @@ def test_offsets_that_a_broker_forgot_to_end_are_ended_and_what_they_stood_for_i
     with running(settings, source, Copier(output), [], (output,)) as offsets:
         await_(lambda: committed(offsets) == 2 * len(first), "the second were not committed")
     assert sorted(visible(settings, output)) == sorted(first + second)
+
+
+def test_who_is_replaced_in_the_middle_of_a_step_ends_and_takes_nothing_back(settings, source):
+    """Another process has its name: its group's membership, and its transactional id."""
+    group = f"{source.name}.group"
+    name = f"{group}.0"
+    identity = {"group.id": group, "group.instance.id": name}
+    successor = confluent_kafka.Consumer(
+        settings.client({**identity, "partition.assignment.strategy": "cooperative-sticky"})
+    )
+    producer = rdkafka.Producer(settings.client({"transactional.id": name}))
+
+    class Replaced(Recorder):
+        def handle(self, records, of_step, ledger):
+            super().handle(records, of_step, ledger)
+            successor.subscribe([source.name])
+            await_(lambda: successor.poll(0.1) or successor.assignment(), "nobody took over")
+            producer.init_transactions(30)
+            # Until it has asked the broker, and knows.
+            await_(lambda: loop._consumer.is_done, "it is a member still")
+
+    send(settings, source, [b"1", b"2"])
+    handler = Replaced(hungry=True)
+    # It would take more for so long in one step.
+    loop = new_loop(settings, source, handler, [], linger_s=60)
+    with pytest.raises(KafkaFailure, match=r"FENCED|FATAL"):
+        loop.run()
+    assert len(handler.calls) == 1
+    with producer:
+        producer.begin()
+        producer.send(source.name, b"3")
+        producer.commit(30)
+    successor.close()

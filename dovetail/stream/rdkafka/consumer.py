@@ -355,6 +355,11 @@ class Consumer(Client):
     # ── errors ───────────────────────────────────────────────────────────────────────────
 
     @property
+    def is_done(self) -> bool:
+        """Whether it is beyond use, as one is whose name another process has taken."""
+        return bool(self._lib.fatal_error(self._handle, None, 0))
+
+    @property
     def _reading(self) -> str:
         return f"reading {self.topic}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.errors import Unavailable
+from dovetail.errors import DovetailError, Unavailable
 from dovetail.stream.rdkafka.library import library
 
 QUEUE_FULL = -184
@@ -55,6 +55,10 @@ class KafkaFailure(Unavailable):
     @property
     def fenced(self) -> bool:
         return self.code in _FENCED
+
+
+class StuckError(DovetailError):
+    """Clients that can be neither used nor closed; no other try helps within this process."""
 
 
 def describe(code: int) -> str:

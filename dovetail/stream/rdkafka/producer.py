@@ -15,6 +15,7 @@ from dovetail.stream.rdkafka.errors import (
     QUEUE_FULL,
     TIMED_OUT,
     KafkaFailure,
+    StuckError,
     check_code,
     check_error,
     failure_of,
@@ -43,6 +44,19 @@ _CONNECTED_S = 1.0
 _LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
 
+_late: list[Future[int | None]] = []
+"""Calls of this process that have not come back in time, and may still."""
+
+
+def _require_one_at_most() -> None:
+    """A client that is never let go costs its buffers, threads and connections: one may."""
+    _late[:] = [call for call in _late if not call.done()]
+    if len(_late) > 1:
+        raise StuckError(
+            "the Kafka client has not come back from two calls: only a new process is rid of them"
+        )
+
+
 class Producer(Client):
     """Transactional where the settings have a transactional.id, else idempotent.
 
@@ -57,7 +71,7 @@ class Producer(Client):
         self._produceva = library().address("produceva")
         self._undelivered = np.zeros(2, np.int64)  # how many, and the first one's code
         self._topics: dict[str, int] = {}
-        self._is_left = False  # to a thread that never comes back
+        self._late: Future[int | None] | None = None  # a call that has outstayed its time
         own = {"enable.idempotence": True, "delivery.report.only.error": True}
         conf = new_conf(dict(config) | own)
         library().conf_set_opaque(conf, self._undelivered.ctypes.data)
@@ -203,10 +217,10 @@ class Producer(Client):
     ) -> None:
         """Make the group's next offsets, each with its metadata, part of the transaction.
 
-        librdkafka may never come back from it: it waits for a group coordinator that a starting
-        broker's metadata did not name, and does not look at its timeout (its issues 5511 and
-        5456, open in 2.16). So another thread calls it, and is left behind with the client when
-        the time is up: the failure is fatal, and close() lets nothing go.
+        librdkafka does not look at its timeout: it waits until the group's coordinator is there,
+        and for ever for one that a starting broker's metadata did not name (its issues 5456 and
+        5511, open in 2.16). So another thread calls it, and keeps the client when the time is up:
+        the failure is fatal, and what close() would let go goes when the call has come back.
         """
         doing = f"sending offsets of {topic}"
         answer: Future[int | None] = Future()
@@ -215,20 +229,22 @@ class Producer(Client):
             # What librdkafka looks at has to live for as long as it does: self, group, the list.
             try:
                 with offset_list(topic, offsets) as listed:
-                    answer.set_result(
-                        self._lib.send_offsets_to_transaction(
-                            self._handle, listed, group.pointer, milliseconds(timeout_s)
-                        )
+                    error = self._lib.send_offsets_to_transaction(
+                        self._handle, listed, group.pointer, milliseconds(timeout_s)
                     )
-            except BaseException as error:  # noqa: BLE001 - raised below, by the caller's thread
-                answer.set_exception(error)
+            except BaseException as raised:  # noqa: BLE001 - raised below, by the caller's thread
+                answer.set_exception(raised)
+            else:
+                answer.set_result(error)
 
         threading.Thread(target=call, name="send-offsets", daemon=True).start()
         try:
             error = answer.result(timeout_s + _LATE_S)
         except TimeoutError:
-            self._is_left = True
-            raise KafkaFailure(doing, TIMED_OUT, "it never came back", fatal=True) from None
+            self._late = answer
+            _late.append(answer)
+            _require_one_at_most()
+            raise KafkaFailure(doing, TIMED_OUT, "no answer yet", fatal=True) from None
         check_error(error, doing)
 
     def commit(self, timeout_s: float | None = None) -> None:
@@ -252,9 +268,19 @@ class Producer(Client):
             raise KafkaFailure(f"{count} messages were not delivered", code)
 
     def close(self) -> None:
-        if self._is_left:
-            self._client = None
-        super().close()
+        if self._late is None or self._client is None:
+            super().close()
+            return
+        client, self._client = self._client, None
+
+        def close(answer: Future[int | None]) -> None:
+            if error := answer.result():
+                self._lib.error_destroy(error)
+            self._client = client
+            super(Producer, self).close()
+
+        # By the thread that is inside, as its last act.
+        self._late.add_done_callback(close)
 
     def _end(self) -> None:
         for pointer in self._topics.values():
