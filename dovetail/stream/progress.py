@@ -2,7 +2,8 @@
 
 Offset and progress are written in one transaction, and its end reaches their two partitions one
 after the other: whoever has read the offset may have to wait for the progress. So both carry the
-same number, and the progress of exactly that number is looked for, from the topic's end back.
+same number, and the progress of exactly that number is looked for, from the topic's end back. A
+number may come again, after the offsets were set anew by hand: the last one of it counts.
 """
 
 from __future__ import annotations
@@ -57,9 +58,12 @@ class ProgressReader:
                 low, high = self._consumer.get_watermark_offsets(
                     TopicPartition(self._topic, slot), timeout=_TIMEOUT_S
                 )
+                found = None
                 for progress in self._from(slot, max(low, high - look_back)):
                     if progress.number == number:
-                        return progress
+                        found = progress
+                if found is not None:
+                    return found
             except KafkaException as error:
                 raise failure(
                     self._settings,
