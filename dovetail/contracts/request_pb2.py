@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dovetail/contracts/request.proto\x12\x12\x64ovetail.contracts\"M\n\x07Request\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n dovetail/contracts/request.proto\x12\x12\x64ovetail.contracts\"a\n\x07Request\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x12\n\npartitions\x18\x05 \x03(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dovetail.contracts.request_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REQUEST']._serialized_start=56
-  _globals['_REQUEST']._serialized_end=133
+  _globals['_REQUEST']._serialized_end=153
 # @@protoc_insertion_point(module_scope)

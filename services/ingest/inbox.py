@@ -4,7 +4,7 @@ A thread takes whatever requests have arrived and
 
     1. answers those whose key has a marker: they are done
     2. begins a transaction
-    3. sends the events of the others to the source, all of a transaction to one partition
+    3. sends the events of the others to the source, each to the partition of its join key
     4. sends a marker for each that has a key
     5. commits, and only then answers: all of a request is on the topic, or nothing
 
@@ -24,7 +24,6 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 from dovetail.contracts.request_pb2 import Request
@@ -35,6 +34,7 @@ from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.stream.takeover import Written, take_over
 from dovetail.topology import INGEST, LARGEST_MESSAGE_BYTES
 from services.ingest.markers import Markers
+from services.ingest.sorter import Sorter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ class Receipt:
     """Where a request's events are."""
 
     accepted: int
-    partition: int
+    partitions: list[int]
     repeated: bool
     """They were there before: the request came again."""
 
@@ -93,7 +93,7 @@ class Inbox:
         self._source, self._topic = topology.source, topology.requests
         self._name = f"{topology.group(INGEST)}.requests"
         self._waiting: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
-        self._partitions = cycle(range(self._source.partitions))
+        self._sorter = Sorter(topology)
         self._markers = Markers()
         self._producer: Producer | None = None
         self._thread = threading.Thread(target=self._run, name="inbox")
@@ -127,6 +127,7 @@ class Inbox:
     def _run(self) -> None:
         deliveries: list[Delivery] = []
         try:
+            self._sorter.warm()
             forgotten = time.monotonic()
             while not self._stopping.is_set() or not self._waiting.empty():
                 ready = self._producer is not None or self._take_over()
@@ -182,7 +183,9 @@ class Inbox:
         if marker is None:
             return False
         if marker.digest == delivery.digest:
-            delivery.receipt.set_result(Receipt(marker.accepted, marker.partition, repeated=True))
+            # One of an earlier release has all its events on one partition.
+            partitions = list(marker.partitions) or [marker.partition]
+            delivery.receipt.set_result(Receipt(marker.accepted, partitions, repeated=True))
         else:
             delivery.receipt.set_exception(
                 ReusedKeyError("this Idempotency-Key was used for another body within the last day")
@@ -193,39 +196,40 @@ class Inbox:
         if self._producer is None:
             self._refuse(deliveries, Unavailable(self.reason))
             return
-        partition = next(self._partitions)
+        placed = [self._sorter.by_partition(delivery.events) for delivery in deliveries]
         requests = [
             Request(
                 digest=delivery.digest,
                 accepted=len(delivery.events),
-                partition=partition,
+                partitions=list(events),
                 at_ms=_now_ms(),
             )
-            for delivery in deliveries
+            for delivery, events in zip(deliveries, placed, strict=True)
         ]
         try:
-            self._transact(self._producer, partition, deliveries, requests)
+            self._transact(self._producer, placed, deliveries, requests)
         except KafkaFailure as failure:
             self._recover(deliveries, failure)
             return
         for delivery, request in zip(deliveries, requests, strict=True):
             if delivery.key:
                 self._markers.keep(delivery.key, request)
-            delivery.receipt.set_result(Receipt(request.accepted, partition, repeated=False))
+            receipt = Receipt(request.accepted, list(request.partitions), repeated=False)
+            delivery.receipt.set_result(receipt)
 
     def _transact(
         self,
         producer: Producer,
-        partition: int,
+        placed: list[dict[int, Column]],
         deliveries: list[Delivery],
         requests: list[Request],
     ) -> None:
         # Step 2
         producer.begin()
         # Step 3
-        for delivery in deliveries:
-            events = delivery.events
-            producer.send_many(self._source.name, partition, events.data, events.bounds)
+        for of_delivery in placed:
+            for partition, events in of_delivery.items():
+                producer.send_many(self._source.name, partition, events.data, events.bounds)
         # Step 4
         for delivery, request in zip(deliveries, requests, strict=True):
             if delivery.key:

@@ -113,7 +113,7 @@ class EventsByHttp(Annex):
             {
                 "accepted": receipt.accepted,
                 "topic": self._source.topic,
-                "partition": receipt.partition,
+                "partitions": receipt.partitions,
             },
             HTTPStatus.ACCEPTED,
             {"Idempotent-Replayed": "true"} if receipt.repeated else None,

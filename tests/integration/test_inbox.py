@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class Door:
             Pipeline.model_validate(
                 {
                     "name": name,
-                    "source": {"partitions": 2, "fields": {"id": "int"}},
+                    "source": {"partitions": 2, "fields": {"id": "int", "n": "int?"}},
                     "key": "id",
                     "master": {"table": "goods", "key": "id"},
                     "join": "semi",
@@ -95,7 +96,7 @@ def test_a_key_is_answered_as_the_first_time_and_nothing_is_sent_twice(door):
     with door.inbox() as inbox:
         first = receipt(inbox, b"k", b"1", b"2")
         assert (first.accepted, first.repeated) == (2, False)
-        assert receipt(inbox, b"k", b"1", b"2") == Receipt(2, first.partition, repeated=True)
+        assert receipt(inbox, b"k", b"1", b"2") == Receipt(2, first.partitions, repeated=True)
         with pytest.raises(ReusedKeyError):
             receipt(inbox, b"k", b"1", digest=b"another")
         receipt(inbox, b"other", b"3")
@@ -109,11 +110,30 @@ def test_keys_are_known_after_a_restart(door):
     with door.inbox() as inbox:
         first = receipt(inbox, b"k", b"1")
     with door.inbox() as inbox:
-        assert receipt(inbox, b"k", b"1") == Receipt(1, first.partition, repeated=True)
+        assert receipt(inbox, b"k", b"1") == Receipt(1, first.partitions, repeated=True)
         with pytest.raises(ReusedKeyError):
             receipt(inbox, b"k", b"1", digest=b"another")
         assert not receipt(inbox, b"new", b"2").repeated
     assert door.sent() == [b"1", b"2"]
+
+
+def test_the_events_of_a_key_keep_the_order_in_which_their_requests_came(door):
+    keys = range(6)
+    with door.inbox() as inbox:
+        for number in range(5):
+            events = [b'{"id": %d, "n": %d}' % (key, number) for key in keys]
+            given = receipt(inbox, b"", *events, b"no JSON")
+            assert given.partitions == [0, 1]
+    found = {}
+    for message in read_all(door.settings, door.topology.source):
+        if message.value() != b"no JSON":
+            event = json.loads(message.value())
+            place = (message.partition(), message.offset())
+            found.setdefault(event["id"], []).append((*place, event["n"]))
+    assert sorted(found) == list(keys)
+    for places in found.values():
+        assert len({partition for partition, _, _ in places}) == 1
+        assert [number for _, _, number in sorted(places)] == list(range(5))
 
 
 def test_requests_that_come_together_are_answered_each_for_itself(door):
