@@ -259,7 +259,7 @@ class Topology:
             Stage(
                 self.service(CACHE_PHASE),
                 self.mapped,
-                (*answers, self.missed, self.migrations, self.foreign),
+                (*answers, self.parked, self.missed, self.migrations, self.foreign),
                 True,
                 self.number,
             ),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ovetail/contracts/batch.proto\x12\x12\x64ovetail.contracts\"F\n\x05\x42\x61tch\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x11\x12\x0e\n\x06\x65vents\x18\x03 \x01(\r\x12\r\n\x05\x61rrow\x18\x0f \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ovetail/contracts/batch.proto\x12\x12\x64ovetail.contracts\"U\n\x05\x42\x61tch\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x11\x12\x0e\n\x06\x65vents\x18\x03 \x01(\r\x12\r\n\x05unfit\x18\x04 \x01(\t\x12\r\n\x05\x61rrow\x18\x0f \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dovetail.contracts.batch_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_BATCH']._serialized_start=54
-  _globals['_BATCH']._serialized_end=124
+  _globals['_BATCH']._serialized_end=139
 # @@protoc_insertion_point(module_scope)

@@ -73,6 +73,8 @@ class EventBatch:
     answer none, or has answered by itself."""
     keyless: bool = False
     """Whether no event has a key, which then equals nothing: what stands in `keys` is not one."""
+    unfit: str = ""
+    """Why no event can be joined, and all are to be parked; such a batch is keyless."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -96,6 +98,7 @@ class EventBatch:
             None if self.event_times is None else self.event_times[indices],
             None if self.entries is None else self.entries.take(indices),
             self.keyless,
+            self.unfit,
         )
 
     def slice(self, first: int, end: int) -> EventBatch:
@@ -108,6 +111,7 @@ class EventBatch:
             None if self.event_times is None else self.event_times[first:end],
             None if self.entries is None else self.entries.slice(first, end),
             self.keyless,
+            self.unfit,
         )
 
     def pieces(self, most_bytes: int) -> Iterator[EventBatch]:
@@ -125,7 +129,7 @@ class EventBatch:
     def concatenate(cls, batches: Sequence[EventBatch]) -> EventBatch:
         """Put batches after one another; at least one, which is returned as it is if alone.
 
-        All of them have keys, or none has.
+        All of them have keys, or none has, and for one reason.
         """
         if len(batches) == 1:
             return batches[0]
@@ -138,6 +142,7 @@ class EventBatch:
             _event_times(batches),
             _entries(batches),
             batches[0].keyless,
+            batches[0].unfit,
         )
 
     def to_message(self, pipeline: str, slot: int = UNMAPPED) -> bytes:
@@ -174,7 +179,7 @@ class EventBatch:
             columns["event_time"] = numbers(self.event_times)
         if self.entries is not None:
             columns["entry"] = values(self.entries)
-        head = Batch(pipeline=pipeline, slot=slot, events=len(events))
+        head = Batch(pipeline=pipeline, slot=slot, events=len(events), unfit=self.unfit)
         return _template(tuple(columns)).message(head, list(columns.values()))
 
     @classmethod
@@ -201,13 +206,13 @@ class EventBatch:
                 f"a message is no batch: it says {head.events} events and holds {rows}, "
                 f"of {PIECE_EVENTS} at most"
             )
-        found = cls._of_columns(columns, rows)
+        found = cls._of_columns(columns, rows, head.unfit)
         if not objects(found.events.data, found.events.bounds):
             raise ForeignError("a message is no batch: an event in it is no JSON object")
         return head, found
 
     @classmethod
-    def _of_columns(cls, columns: dict[str, Any], rows: int) -> Self:
+    def _of_columns(cls, columns: dict[str, Any], rows: int, unfit: str) -> Self:
         keyless = "key" not in columns
         values = np.zeros(rows, np.int64) if keyless else columns["key"]
         return cls(
@@ -219,6 +224,7 @@ class EventBatch:
             columns.get("event_time"),
             _entries_in(columns["entry"]) if "entry" in columns else None,
             keyless,
+            unfit,
         )
 
     @classmethod

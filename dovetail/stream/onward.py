@@ -2,6 +2,9 @@
 
 The key stands in the event as it is by now, be it in the event's own bytes or in a row that was
 spliced to them, so it is read there: the event's other fields are passed over, not judged again.
+
+A row may hold what the pipeline does not say of its column, and then the key is not of its type.
+Such an event is sent on as unfit, with the reason; the next table parks it, and counts it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import MasterDataError
 from dovetail.join.mapper import Mapper, groups
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
@@ -20,9 +22,10 @@ from dovetail.stream.events.schema import EventSchema, Field, FieldType
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Column, Flags, Ints, SmallInts
+    from collections.abc import Iterator
+
+    from dovetail.join.columns import Column, Ints, SmallInts
     from dovetail.pipeline.spec import Pipeline
-    from dovetail.stream.events.decode import Decoded
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topology
 
@@ -48,21 +51,22 @@ class Onward:
         timestamps: Ints,
     ) -> None:
         """Send events on; those without a key by the slot that they come from."""
-        keyed, keyless = self.rekeyed(events, partitions, offsets, timestamps)
+        keyed, *others = self.rekeyed(events, partitions, offsets, timestamps)
         for to, places in groups(self._mapper.slots(keyed.keys)):
             self._produce(producer, to, keyed.take(places))
-        if len(keyless):
-            self._produce(producer, slot, keyless)
+        for batch in others:
+            self._produce(producer, slot, batch)
 
     def rekeyed(
         self, events: Column, partitions: SmallInts, offsets: Ints, timestamps: Ints
-    ) -> tuple[EventBatch, EventBatch]:
-        """The events by their keys for this link: those that have one, those that have none."""
-        decoded = self._decoder.decode(events.data, events.bounds, np.zeros(len(events), np.bool_))
-        keyless = ~decoded.valid & np.isin(decoded.reasons, _KEYLESS)
-        self._require_keys(events, decoded, decoded.valid | keyless)
+    ) -> Iterator[EventBatch]:
+        """The events by their keys for this link.
 
-        def batch(rows: Ints, *, keyless: bool) -> EventBatch:
+        First those that have one, then those that have none, then the unfit ones by their reason.
+        """
+        decoded = self._decoder.decode(events.data, events.bounds, np.zeros(len(events), np.bool_))
+
+        def batch(rows: Ints, *, keyless: bool = True, unfit: str = "") -> EventBatch:
             return EventBatch(
                 decoded.join_keys(rows),
                 events if len(rows) == len(events) else events.take(rows),
@@ -70,29 +74,31 @@ class Onward:
                 offsets[rows],
                 timestamps[rows],
                 keyless=keyless,
+                unfit=unfit,
             )
 
-        return (
-            batch(np.flatnonzero(decoded.valid), keyless=False),
-            batch(np.flatnonzero(keyless), keyless=True),
-        )
+        yield batch(np.flatnonzero(decoded.valid), keyless=False)
+        if decoded.valid.all():
+            return
+        keyless = ~decoded.valid & np.isin(decoded.reasons, _KEYLESS)
+        if keyless.any():
+            yield batch(np.flatnonzero(keyless))
+        unfit = np.where(decoded.valid | keyless, Reason.GOOD, decoded.reasons)
+        for reason, rows in groups(unfit.astype(np.int32)):
+            if reason != Reason.GOOD:
+                yield batch(rows, unfit=self._why(Reason(reason)))
 
     def _produce(self, producer: Producer, slot: int, batch: EventBatch) -> None:
         for piece in batch.pieces(PIECE_BYTES):
             message = piece.written(self._link.name, slot)
             producer.give(self._topology.mapped.name, message, slot)
 
-    def _require_keys(self, events: Column, decoded: Decoded, fit: Flags) -> None:
-        unfit = np.flatnonzero(~fit)
-        if len(unfit):
-            first = int(unfit[0])
-            place = f"then.{self._topology.number - 2}"
-            raise MasterDataError(
-                f"{len(unfit)} events cannot be joined with {self._link.master.table}: their key"
-                f" {', '.join(self._link.key)} is not what the pipeline says"
-                f" ({Reason(decoded.reasons[first]).label}); correct {place}.fields to the type of"
-                f" that column. The first of them: {events[first][:500].decode(errors='replace')}"
-            )
+    def _why(self, reason: Reason) -> str:
+        return (
+            f"the key {', '.join(self._link.key)} of {self._link.master.table} is not what the"
+            f" pipeline says ({reason.label}): correct then.{self._topology.number - 2}.fields to"
+            f" the type of that column, or the row"
+        )
 
 
 def key_schema(link: Pipeline) -> EventSchema:

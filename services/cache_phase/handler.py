@@ -24,6 +24,7 @@ from dovetail.stream.answer import Answers
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
+from dovetail.stream.parking import UNFIT_KEY, park
 from dovetail.stream.reader import BatchReader
 from services.cache_phase.contents import EPOCH_S, CacheContents
 from services.cache_phase.settings import piece_bytes
@@ -127,12 +128,15 @@ class CacheHandler(Handler):
         return self._migrations.waiting_for()
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        by_slot: dict[tuple[int, bool], list[EventBatch]] = {}
+        by_slot: dict[tuple[int, bool, str], list[EventBatch]] = {}
         for slot, batch in self._reader.read(records, producer):
-            by_slot.setdefault((slot, batch.keyless), []).append(batch)
-        for (slot, keyless), batches in by_slot.items():
+            by_slot.setdefault((slot, batch.keyless, batch.unfit), []).append(batch)
+        for (slot, keyless, unfit), batches in by_slot.items():
             batch = EventBatch.concatenate(batches)
-            if keyless:
+            if unfit:
+                ledger.add(slot, outcome.IN, len(batch))
+                park(producer, self._topology, ledger, slot, batch, UNFIT_KEY, unfit)
+            elif keyless:
                 self._answer_keyless(slot, batch, producer, ledger)
             else:
                 self._join(slot, batch, producer, ledger)

@@ -31,7 +31,7 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_migrations
-from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
+from dovetail.stream.parking import TOO_MANY_ROWS, park
 from dovetail.stream.reader import BatchReader
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VIA_DISK = b"disk"
-TOO_MANY_ROWS = b"too-many-rows"
 STEP_S = 0.1
 """For so long a step goes on reading and answering: a transaction costs the same for one answer
 as for thousands."""
@@ -309,23 +308,11 @@ class DiskHandler(Handler):
     def _park(self, why: str, producer: Producer, ledger: Ledger) -> None:
         """Set the events aside whose key has more rows than fit; the others go on."""
         left = self._join.engine.dismiss()
-        log.error("events parked", extra={"events": len(left.ids), "reason": why})
         for one in self._window.finish(left.ids):
             events = left.events.take(one.places)
-            origin = origins(self._topology.source.name, one.partitions, one.offsets)
-            producer.send_many(
-                self._topology.parked.name,
-                0,
-                events.data,
-                events.bounds,
-                headers=(
-                    (ORIGIN, (origin.data, origin.bounds)),
-                    (REASON, TOO_MANY_ROWS),
-                    (DETAIL, why.encode()),
-                ),
-            )
             ledger.add(one.slot, outcome.IN, len(events))
-            ledger.add(one.slot, outcome.PARKED, len(events))
+            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            park(producer, self._topology, ledger, one.slot, sourced, TOO_MANY_ROWS, why)
             self._changed.add(one.slot)
         self._send_due(producer, ledger)
 

@@ -47,13 +47,13 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.line import Line
 from dovetail.stream.migrations import MigrationReader
-from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
+from dovetail.stream.parking import TOO_MANY_ROWS, UNFIT_KEY, park
 from dovetail.stream.window import BYTES_AN_EVENT, Window
 from services.cache_phase.contents import EPOCH_S, CacheContents
 from services.cache_phase.handler import VIA_CACHE, with_entries
 from services.cache_phase.settings import budget as cache_budget
 from services.disk_phase.build import build_join, factors_of
-from services.disk_phase.handler import TOO_MANY_ROWS, VIA_DISK, leading_hits
+from services.disk_phase.handler import VIA_DISK, leading_hits
 from services.disk_phase.settings import budget as disk_budget
 from services.disk_phase.settings import shares
 from services.mapper.handler import send_shed
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Flags, Ints
     from dovetail.service.metrics import Latency
     from dovetail.settings import Settings
-    from dovetail.stream.answer import HandsOn
+    from dovetail.stream.answer import HandsOn, Sourced
     from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer
@@ -176,6 +176,9 @@ class TableJoin:
         """Answer what the cache can, and let the others in; R is read for want of room alone."""
         self._ledger.add(slot, outcome.IN, len(batch))
         if not len(batch):
+            return
+        if batch.unfit:
+            self._set_aside(slot, batch, UNFIT_KEY, batch.unfit)
             return
         if batch.keyless:
             self._answer_keyless(slot, batch)
@@ -358,23 +361,14 @@ class TableJoin:
     def _park(self, why: str) -> None:
         """Set the events aside whose key has more rows than fit; the others go on."""
         left = self._join.engine.dismiss()
-        log.error("events parked", extra={"events": len(left.ids), "reason": why})
         for one in self._window.finish(left.ids):
             events = left.events.take(one.places)
-            origin = origins(self._topology.source.name, one.partitions, one.offsets)
-            self._producer.send_many(
-                self._topology.parked.name,
-                0,
-                events.data,
-                events.bounds,
-                headers=(
-                    (ORIGIN, (origin.data, origin.bounds)),
-                    (REASON, TOO_MANY_ROWS),
-                    (DETAIL, why.encode()),
-                ),
-            )
-            self._ledger.add(one.slot, outcome.PARKED, len(events))
+            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            self._set_aside(one.slot, sourced, TOO_MANY_ROWS, why)
         self._send_due()
+
+    def _set_aside(self, slot: int, events: Sourced, reason: bytes, detail: str) -> None:
+        park(self._producer, self._topology, self._ledger, slot, events, reason, detail)
 
     def _follow_plan(self) -> None:
         for change in self._migrations.changes():

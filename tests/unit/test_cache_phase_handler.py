@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from dovetail.service.metrics import Latency
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migrations import Change
+from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
 from dovetail.testing.fakes import RecordingProducer, event_batch, join_keys, records_of
 from dovetail.topology import CACHE_PHASE, Topology
 from services.cache_phase.handler import CacheHandler
@@ -317,3 +319,18 @@ def test_without_a_cache_the_disk_phase_has_nearly_everything(algorithm):
 def test_the_stage_writes_migrations():
     topology = Topology(pipeline())
     assert topology.migrations in topology.stage(CACHE_PHASE).writes
+
+
+def test_events_that_a_chain_cannot_join_are_parked_with_their_reason():
+    cache = Cache()
+    cache.migrate(1)
+    strange = event_batch([(0, b'{"id":"x"}'), (0, b'{"id":0.5}')])
+    unfit = replace(strange, keyless=True, unfit="why")
+    records = records_of([(2, unfit), (2, event_batch([(1, b'{"id":1}')]))])
+    cache.handler.handle(records, cache.producer, cache.ledger)
+    assert cache.ledger.commit() == {"in": 3, "parked": 2, "hits": 1, "enriched": 1, "outputs": 1}
+    parked = cache.sent(cache.topology.parked)
+    assert [message.value for message in parked] == [b'{"id":"x"}', b'{"id":0.5}']
+    headers = [message.headers for message in parked]
+    assert {(h[REASON], h[DETAIL]) for h in headers} == {(b"unfit-key", b"why")}
+    assert len({h[ORIGIN] for h in headers}) == 2

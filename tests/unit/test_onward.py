@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
-from dovetail.errors import MasterDataError
 from dovetail.join.columns import Column
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
@@ -45,7 +43,7 @@ def passed_on(pipeline, events):
     assert list(producer.sent) == ["sales.2.mapped"]
     for sent in producer.sent["sales.2.mapped"]:
         batch = EventBatch.from_message(sent.value)
-        keys = [None] * len(batch) if batch.keyless else named(batch.keys)
+        keys = [batch.unfit or None] * len(batch) if batch.keyless else named(batch.keys)
         for place, key in enumerate(keys):
             offset = int(batch.offsets[place])
             assert batch.events[place] == data[offset]
@@ -89,9 +87,12 @@ def test_a_composite_key_of_a_column_and_a_field_within_an_object():
     assert [key for _, key in found] == ["12\x1fgrün".encode(), None, None, None, None]
 
 
-def test_a_column_of_another_type_than_the_pipeline_says_is_told():
+def test_a_key_of_another_type_than_the_pipeline_says_is_sent_on_as_unfit_with_the_reason():
     pipeline = chain(key="vendor", fields={"vendor": "int"}, master={"table": "vendors"})
-    with pytest.raises(MasterDataError, match=r"correct then\.0\.fields to the type") as caught:
-        passed_on(pipeline, [{"id": 1, "a.b": 1, "vendor": "17"}])
-    assert "wrong-type" in str(caught.value)
-    assert '"vendor":"17"' in str(caught.value)
+    events = [{"id": 1, "vendor": "17"}, {"id": 2, "vendor": 17}, {"id": 3, "vendor": 1.5}]
+    (slot, why), (_, key), other = passed_on(pipeline, events)
+    assert key == 17
+    assert "correct then.0.fields to the type" in why
+    assert "wrong-type" in why
+    assert (slot, why) == other
+    assert slot == SENDER
