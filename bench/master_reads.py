@@ -63,10 +63,10 @@ def _scan(relation: MasterRelation, most: int) -> int:
     if isinstance(relation, PipelineRelation):
         relation.renew()
     of = relation.facts.pages
-    page = rows = 0
+    page = place = rows = 0
     while page < min(of, _SCANNED):
-        read = relation.read(Pages(page, of, of), most)
-        page += read.covers
+        read = relation.read(Pages(page, of, of, place), most)
+        page, place = page + read.covers, read.place
         rows += len(read.rows)
     return rows
 

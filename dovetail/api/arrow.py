@@ -1,7 +1,7 @@
 """R as Arrow tables, piece by piece: for scans as it lies, for keys in the order of the key.
 
     Pages       1024 rows each; a chunk of 64 of them is encoded at a time
-    Partition   a piece in the order of the key, from the asked one on, as many rows as fit
+    Partition   a piece in the order of the key, cut from its start into parts that fit
     Keys        the pieces whose spans hold the keys (zones.py), one after the other
 
 Memory beside the join's budget: one piece, decoded and, for keys, encoded.
@@ -9,7 +9,7 @@ Memory beside the join's budget: one piece, decoded and, for keys, encoded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from dovetail.errors import ConfigError
 from dovetail.join import phase
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Pages, Partition, Read
-from dovetail.master.relation import BYTES_A_ROW, cut, part
+from dovetail.master.relation import BYTES_A_ROW, cut, first_rows, part
 from dovetail.rows import SPARE, RowCodec
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ class _Sorted:
     rows: MasterRows
     whole: MasterRows
     """The rows of those keys that have none in another piece."""
+    partitions: Ints
+    """Where the partitions of these end, each between two keys."""
+    room: int
+    """What a partition was cut to; a single key may take more."""
 
 
 class ArrowRelation:
@@ -100,11 +104,10 @@ class ArrowRelation:
     @cached_property
     def facts(self) -> phase.Relation:
         pages = int(self._first_pages[-1])
-        sample = [
-            self._pages(Pages(page, 1, max(1, pages)), 0).nbytes
-            for page in range(min(pages, _SAMPLE))
-        ]
-        return phase.Relation(max(1, pages), max(sample, default=1), unique=self._unique)
+        sample = [self._whole_pages(page, 1).nbytes for page in range(min(pages, _SAMPLE))]
+        return phase.Relation(
+            max(1, pages), max(sample, default=1), unique=self._unique, in_parts=True
+        )
 
     def read(self, request: Request, most: int) -> Read:
         if isinstance(request, Pages):
@@ -120,13 +123,23 @@ class ArrowRelation:
     def _pages(self, request: Pages, most: int) -> Read:
         if not self._first_pages[-1]:
             return Read(self._nothing, request.count, np.zeros(request.count, np.int64))
-        chunk = self._chunk_of(request.first)
-        first = request.first - chunk.first_page
-        start = int(chunk.ends[first - 1]) if first else 0
-        ends = chunk.ends[first : first + request.count] - start
-        rows = part(chunk.rows, start, start + int(ends[-1]))
+        read = self._whole_pages(request.first, 1 if request.place else request.count)
+        rows, ends = read.rows, read.ends
+        if request.place:
+            rows, ends = part(rows, request.place, len(rows)), ends - request.place
         ends = ends[: cut(rows, ends, most)]
-        return Read(part(rows, 0, int(ends[-1])), len(ends), ends)
+        found = Read(part(rows, 0, int(ends[-1])), len(ends), ends)
+        if found.nbytes <= most:
+            return found
+        return first_rows(found, request.place + np.arange(1, len(found.rows) + 1), most)
+
+    def _whole_pages(self, first: int, count: int) -> Read:
+        """So many pages, or as many as the chunk has."""
+        chunk = self._chunk_of(first)
+        first -= chunk.first_page
+        start = int(chunk.ends[first - 1]) if first else 0
+        ends = chunk.ends[first : first + count] - start
+        return Read(part(chunk.rows, start, start + int(ends[-1])), len(ends), ends)
 
     def _chunk_of(self, page: int) -> _Chunk:
         held = self._chunk
@@ -150,15 +163,15 @@ class ArrowRelation:
             return Read.whole(self._nothing)
         if end - first > 1:
             return self._rows_of(key, most)
-        rows = self._sorted_piece(int(first)).whole
-        start = int(np.searchsorted(rows.keys.values, key.values[0]))
-        # More rows than can fit, so that a key that goes on behind them is cut off in any case.
-        window = part(rows, start, min(start + most // BYTES_A_ROW + 1, len(rows)))
-        ends = np.append(np.flatnonzero(np.diff(window.keys.values)) + 1, len(window))
-        found = Read.whole(part(window, 0, int(ends[cut(window, ends, most) - 1])))
+        piece = self._sorted_piece(int(first), most)
+        at = int(np.searchsorted(piece.whole.keys.values, key.values[0]))
+        nth = int(np.searchsorted(piece.partitions, at, side="right"))
+        nth = min(nth, len(piece.partitions) - 1)
+        start = int(piece.partitions[nth - 1]) if nth else 0
+        found = Read.whole(part(piece.whole, start, int(piece.partitions[nth])))
         if found.nbytes <= most:
             return found
-        # The first key fills it by itself, and need not be the one that was asked for.
+        # One key fills it by itself, and need not be the one that was asked for.
         return self._rows_of(key, most)
 
     def _rows_of(self, keys: JoinKeys, most: int) -> Read:
@@ -173,7 +186,8 @@ class ArrowRelation:
         first, end = self._zones.holding(keys)
         found = [self._nothing]
         for place in range(int(first.min()), int(end.max())):
-            here = keys.values[(first <= place) & (place < end)]
+            # Texts that share a hash share their rows: once is enough, the join tells them apart.
+            here = np.unique(keys.values[(first <= place) & (place < end)])
             if len(here):
                 rows = self._sorted_piece(place).rows
                 starts = np.searchsorted(rows.keys.values, here, side="left")
@@ -192,8 +206,11 @@ class ArrowRelation:
         schema = pa.schema([self._pieces.schema.field(name) for name in self._wanted])
         return self._encode(pa.RecordBatch.from_pylist([], schema))[0]
 
-    def _sorted_piece(self, place: int) -> _Sorted:
+    def _sorted_piece(self, place: int, room: int = 0) -> _Sorted:
+        """A piece; with `room`, in partitions that fit into so many bytes."""
         held = self._sorted
+        if held is not None and held.place == place and room not in (0, held.room):
+            held = self._sorted = replace(held, partitions=_cuts(held.whole, room), room=room)
         if held is None or held.place != place:
             self._sorted = None
             batch = self._decode(self._zones.pieces[place])
@@ -209,7 +226,8 @@ class ArrowRelation:
                 elsewhere = np.array(pc.is_in(leading, pa.array(shared, leading.type)))
                 whole = _take(rows, np.flatnonzero(~elsewhere[~null][order]))
             self._decoded = None
-            self._sorted = held = _Sorted(place, rows, whole)
+            cuts = _cuts(whole, room) if room else np.empty(0, np.int64)
+            self._sorted = held = _Sorted(place, rows, whole, cuts, room)
         return held
 
     def _decode(self, piece: int) -> pa.RecordBatch:
@@ -233,6 +251,19 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 def _take(rows: MasterRows, indices: Ints) -> MasterRows:
     return MasterRows(rows.keys.take(indices), rows.rows.take(indices))
+
+
+def _cuts(rows: MasterRows, room: int) -> Ints:
+    """Where to cut sorted rows, between keys, into parts that fit: the same whoever asks."""
+    ends = np.append(np.flatnonzero(np.diff(rows.keys.values)) + 1, len(rows))
+    found, first = [], 0
+    while first < len(ends):
+        start = int(ends[first - 1]) if first else 0
+        # No more keys than can fit.
+        some = ends[first : first + room // BYTES_A_ROW + 1] - start
+        first += cut(part(rows, start, start + int(some[-1])), some, room)
+        found.append(int(ends[first - 1]))
+    return np.array(found, np.int64)
 
 
 def _ranges(starts: Ints, ends: Ints) -> Ints:

@@ -26,7 +26,7 @@ from dovetail.api.pieces import ArrowTable, ParquetFile
 from dovetail.api.ranges import RangeReader, RangeStream, with_intervals
 from dovetail.api.room import require_fit, require_memory
 from dovetail.api.stream import Stream
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, TooManyRowsError
 from dovetail.join import phase
 from dovetail.join.algorithms import ALGORITHMS, AUTO, Parameters, algorithm_named
 from dovetail.join.auto import Auto
@@ -214,8 +214,12 @@ class _Driver:
         request = self._engine.wants()
         if request is not None:
             read = self._reader.read(request)
-            require_fit(self._memory, self._most, len(read.rows), read.nbytes)
-            yield from self._stream.output(self._engine.feed(read))
+            try:
+                answers = self._engine.feed(read)
+            except TooManyRowsError:
+                require_fit(self._memory, self._most, len(read.rows), read.nbytes)
+                raise
+            yield from self._stream.output(answers)
 
 
 class _Reader:

@@ -28,11 +28,12 @@ def require_memory(memory: int, page_bytes: int) -> None:
 
 
 def require_fit(memory: int, disk_buffer: int, rows: int, size: int) -> None:
-    """Refuse what could not be read in parts: a page, or all rows of one key."""
+    """Refuse what could not be read in parts: a row, or all rows of one key."""
     if size > disk_buffer:
+        enough = _rounded(-(-memory * size // disk_buffer))
         raise MasterDataError(
             f"memory={memory:,} bytes is too little: {rows:,} rows that have to be read together "
-            f"take {size:,} bytes; give {_rounded(_BUFFERS * size)} or more, or take fewer columns"
+            f"take {size:,} bytes; give {enough} or more, or take fewer columns"
         )
 
 

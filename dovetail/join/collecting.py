@@ -57,16 +57,15 @@ from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
-    from dovetail.join.entry import MasterRows
+    from dovetail.join.exchange import Read
 
 _FITS, _STARTS_OVER, _STUCK = range(3)
 
 
 def collect(
     pool: Pool,
-    rows: MasterRows,
+    brought: Read,
     matches: tuple[Ints, Ints],
-    ends: Ints,
     first: int,
     seen: int,
     cycle: int,
@@ -77,8 +76,9 @@ def collect(
     before the last one only if the oldest key's rows do not fit into the pool.
     """
     matched, owners = matches
+    rows, ends, covers = brought.rows.rows, brought.ends, brought.covers
     answered, count, match = _collect(
-        pool, matched, owners, rows.rows.data, rows.rows.bounds, ends, first, seen, cycle
+        pool, matched, owners, rows.data, rows.bounds, ends, covers, first, seen, cycle
     )
     return answered[:count], match
 
@@ -108,12 +108,13 @@ def _collect(
     data: Bytes,
     bounds: Ints,
     ends: Ints,
+    covers: int,
     first: int,
     seen: int,
     cycle: int,
 ) -> tuple[Ints, int, int]:
     longs, state = pool.longs, pool.state
-    answered = due(pool, seen + len(ends), cycle)  # overwritten in the order of leaving
+    answered = due(pool, seen + covers, cycle)  # overwritten in the order of leaving
     state[STARTED_OVER] = NONE
     count = 0
     page = 0
@@ -131,7 +132,7 @@ def _collect(
             return answered, count, match
         if room == _FITS:
             _add_row(pool, key, data, bounds[row], size)
-    while page < len(ends):
+    while page < covers:
         page += 1
         count = _expire(pool, seen + page, cycle, answered, count)
     return answered, count, len(matched)

@@ -134,6 +134,11 @@ class JoinKeys:
     def of_ints(cls, values: Ints) -> Self:
         return cls(values, Column.empty_values(len(values)))
 
+    def shown(self, nth: int) -> str:
+        """A key as a message shows it."""
+        text = self.texts[nth].decode(errors="replace").replace("\x1f", ", ")
+        return repr(text) if text else str(self.values[nth])
+
     def take(self, indices: Ints) -> JoinKeys:
         return JoinKeys(self.values[indices], self.texts.take(indices))
 

@@ -13,6 +13,9 @@
 Every event that was let in is answered once, with all its master rows, by `offer` or by
 `feed`. Between any two calls the algorithm may be changed.
 
+A key whose rows do not fit is let go without an answer, and no other: `feed` says so by a
+TooManyRowsError, and `dismiss` gives its events back.
+
 Memory: a disk buffer, into which every read must fit, and a pool (pool.py) for the rest;
 together never more than the budget. Answers belong to the caller and do not count.
 """
@@ -22,19 +25,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dovetail.errors import ConfigError, TooManyRowsError
+import numpy as np
+
+from dovetail.errors import ConfigError, MasterDataError, TooManyRowsError
 from dovetail.join import matching
 from dovetail.join.algorithms import Parameters, algorithm_named
 from dovetail.join.columns import Column
 from dovetail.join.entry import MasterRows
-from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Partition
+from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Pages, Read
 from dovetail.join.held import Held
 from dovetail.join.pending import UNBOUNDED
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Flags, JoinKeys
+    from dovetail.join.columns import Flags, Ints, JoinKeys
     from dovetail.join.entry import Entries
-    from dovetail.join.exchange import Events, Read, Request
+    from dovetail.join.exchange import Events, Request
     from dovetail.join.pending import Admission, Admitted, Left
     from dovetail.join.phase import Relation
     from dovetail.join.policies import CachePolicy
@@ -94,6 +99,7 @@ class Engine:
         self._cycles = 0
         self._request: Request | None = None
         self._let_in = 0
+        self._too_large: Ints | None = None
         self._choose(algorithm)
 
     @property
@@ -145,7 +151,8 @@ class Engine:
         """Take what was read for the request, and answer whoever that completes."""
         if self._request is None:
             raise ValueError("nothing was asked for: feed() answers the request of wants()")
-        self._require_fit(read)
+        if read.nbytes > self.disk_buffer:
+            read = self._without_rows(read)
         self._request = None
         self._let_in = 0
         settled = self.phase.settle(self.held, read)
@@ -161,15 +168,17 @@ class Engine:
         return Answers(left.events, left.ids, settled.entries.data, starts)
 
     def dismiss(self) -> Left:
-        """Let the key that waits longest go without an answer: `feed` raised TooManyRowsError.
+        """Let the key go without an answer of whose rows `feed` said by TooManyRowsError.
 
-        All others start over; what was read is to be read again.
+        What was read is to be read again. Did the rows find no room in the pool, everybody else
+        starts over.
         """
         self._request = None
-        self.phase.begin(self.held)
-        nothing = MasterRows(NO_KEYS, Column.of([]))
-        oldest, _ = matching.complete(self.held.pool, nothing, self.held.pending.oldest(1))
-        return self.held.pending.remove(oldest)
+        keys, self._too_large = self._too_large, None
+        if keys is None:
+            self.phase.begin(self.held)
+            keys = self.held.pending.oldest(1)
+        return self.held.pending.dismiss(keys)
 
     def warm(self, entries: Entries) -> None:
         """Cache entries ahead of their events, if the algorithm caches: a plan, or a restart.
@@ -231,10 +240,18 @@ class Engine:
         terms.by_recency = self.policy.by_recency
         return terms
 
-    def _require_fit(self, read: Read) -> None:
-        if read.nbytes > self.disk_buffer:
-            what = "partition" if isinstance(self._request, Partition) else "read"
-            raise TooManyRowsError(
-                f"a {what} of {read.nbytes} bytes does not fit into the disk buffer of "
-                f"{self.disk_buffer}: read less at a time, or give the join more memory"
-            )
+    def _without_rows(self, read: Read) -> Read:
+        """Refuse what does not fit, unless it is a row of a page that nobody waits for."""
+        size = f"{read.nbytes} bytes, and the disk buffer has {self.disk_buffer}"
+        cure = "give the join more memory, or take fewer columns"
+        keys = read.rows.keys
+        if not isinstance(self._request, Pages):
+            raise TooManyRowsError(f"the rows of a join key take {size}: {cure}")
+        if len(keys) > 1:
+            raise MasterDataError(f"a page takes {size}: {cure}")
+        _, waiting = matching.matches(self.held.pool, keys)
+        if len(waiting):
+            self._too_large = waiting
+            raise TooManyRowsError(f"a row of join key {keys.shown(0)} takes {size}: {cure}")
+        nothing = MasterRows(NO_KEYS, Column.of([]))
+        return Read(nothing, read.covers, np.zeros_like(read.ends), read.place)

@@ -68,6 +68,13 @@ class Pages:
     first: int
     count: int
     of: int
+    place: int = 0
+    """Where to go on in the first page, by the `Read` that was a part of it; 0 = at its start."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether something of the cycle was read before."""
+        return bool(self.first or self.place)
 
     def numbers(self) -> list[int]:
         return [(self.first + i) % self.of for i in range(self.count)]
@@ -113,11 +120,15 @@ class Read:
 
     It may cover less than was asked, but one page or key at least: the first `covers` pages
     or keys. `ends` says for each page after which row it ends; it is needed for pages only.
+
+    A page that does not fit comes in parts, of a row at least. All but the last cover no page.
     """
 
     rows: MasterRows
     covers: int
     ends: Ints
+    place: int = 0
+    """Where the page goes on that this is a part of, in the store's own terms; 0 = nowhere."""
 
     @property
     def nbytes(self) -> int:

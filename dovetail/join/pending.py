@@ -23,6 +23,7 @@ import numpy as np
 
 from dovetail.join.cached import use
 from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.matching import answer
 from dovetail.join.memory import prefetch
 from dovetail.join.pool import (
     BLOCK,
@@ -189,6 +190,11 @@ class Pending:
         """Forget what all keys have collected: `start` is the first page that they see."""
         _restart(self._pool, start)
 
+    def dismiss(self, records: Ints) -> Left:
+        """Take out the events of pending keys without an answer, with all that these collected."""
+        _dismiss(self._pool, records)
+        return self.remove(records)
+
     def remove(self, answered: Ints) -> Left:
         """Take out the events of keys that are answered, and free all that they took."""
         data, bounds, ids, ranks, counts, blocks = _remove(self._pool, answered)
@@ -340,6 +346,13 @@ def _restart(pool: Pool, start: int) -> None:
     while key != NONE:
         drop_rows(pool, key, start)
         key = field(pool, key, BEHIND)
+
+
+@kernel
+def _dismiss(pool: Pool, records: Ints) -> None:
+    for nth in range(len(records)):
+        drop_rows(pool, records[nth], 0)
+        answer(pool, records[nth])
 
 
 @kernel

@@ -37,6 +37,8 @@ class Relation:
     """Whether partitions and single keys can be asked for, not pages alone."""
     by_page: bool = True
     """Whether pages can be asked for, not keys alone: a view has none."""
+    in_parts: bool = False
+    """Whether a page that does not fit is read in parts."""
 
 
 @dataclass(frozen=True, slots=True)

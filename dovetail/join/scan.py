@@ -13,6 +13,9 @@
 b and w may change before every step (AMESHJOIN §3.3, Fig. 6): a key knows its start page, so
 chunks may differ in size and the step that completes a key may read on beyond.
 
+A page that does not fit into the disk buffer is read in parts, a step each. Whoever comes or starts
+over between two of them starts at the page behind, and does not see the rest of this one.
+
 The paper keeps each chunk for a whole cycle. Here an event that arrives while its key is
 already waiting shares what the key has seen and leaves with it: the rows are the same, and
 hot keys take half the memory. A chunk of distinct keys leaves exactly as in the paper.
@@ -67,7 +70,7 @@ class Scan:
         tuner: Tuner | None = None,
     ) -> None:
         self._disk_buffer = disk_buffer
-        self._cycles = self._seen = 0
+        self._cycles = self._seen = self._place = 0
         self._rows_a_key = _FIRST_GUESS
         self._tuner = tuner
         self._over(relation)
@@ -95,6 +98,7 @@ class Scan:
         return self._cycles + self._seen // self._relation.pages
 
     def begin(self, held: Held) -> None:
+        self._place = 0
         held.pending.restart(self._seen)
 
     def renew(self, held: Held, relation: Relation) -> None:
@@ -103,11 +107,12 @@ class Scan:
         self.begin(held)
 
     def terms(self, held: Held) -> Admission:
+        start = self._seen + bool(self._place)
         if self._relation.unique:
-            return Admission(start=self._seen, events=self.events)
+            return Admission(start=start, events=self.events)
         rows = round(self._rows_a_key)
         return Admission(
-            start=self._seen,
+            start=start,
             events=self.events,
             kept_free=max(0, rows * held.pending.keys - held.collected_blocks),
             rows_a_key=rows,
@@ -118,7 +123,8 @@ class Scan:
             return None
         if self._tuner is not None:
             self.tune(*self._tuner(len(held.pending)))
-        return Pages(self.next_page, self.pages, self._relation.pages)
+        count = 1 if self._place else self.pages
+        return Pages(self.next_page, count, self._relation.pages, self._place)
 
     def settle(self, held: Held, read: Read) -> Settled:
         if self._relation.unique:
@@ -126,12 +132,14 @@ class Scan:
         else:
             settled = self._leave_after_a_cycle(held, read)
         self._seen += read.covers
+        self._place = read.place
         return settled
 
     def _over(self, relation: Relation) -> None:
         self._relation = relation
-        self._most_pages = min(self._disk_buffer // relation.page_bytes, relation.pages)
-        if self._most_pages < 1:
+        fitting = self._disk_buffer // relation.page_bytes
+        self._most_pages = min(max(1, fitting), relation.pages)
+        if not (fitting or relation.in_parts):
             raise ConfigError(
                 f"a page of {relation.page_bytes} bytes does not fit into the disk buffer of "
                 f"{self._disk_buffer}: give the join more memory"
@@ -149,7 +157,7 @@ class Scan:
         at = 0
         while True:
             done, at = collecting.collect(
-                held.pool, read.rows, matches, read.ends, at, self._seen, self._relation.pages
+                held.pool, read, matches, at, self._seen, self._relation.pages
             )
             collected = held.collected_blocks
             settled.append(Settled(done, collecting.entries_collected(held.pool, done)))
@@ -170,10 +178,10 @@ class Scan:
         Whoever is left then starts over; what they had collected of this read would be halved.
         """
         if len(done.keys):
-            held.pending.restart(self._seen + read.covers)
+            held.pending.restart(self._seen + len(read.ends))
             return done
-        name = held.pending.keys_of(held.pending.oldest(1))
+        key = held.pending.keys_of(held.pending.oldest(1))
         raise TooManyRowsError(
-            f"the master rows of join key {name.texts[0].decode() or name.values[0]!r} do not fit "
-            f"into the memory of the join: give it more, or take fewer columns"
+            f"the master rows of join key {key.shown(0)} do not fit into the memory of the join: "
+            f"give it more, or take fewer columns"
         )

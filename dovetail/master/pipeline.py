@@ -95,10 +95,11 @@ class PipelineRelation:
         return self._facts
 
     def keep(self, slots: frozenset[int] | None) -> None:
-        """Let pages have the rows of these slots alone, from the next `renew` on; None = of all."""
+        """Let reads have the rows of these slots alone; None = of all. Pages need a `renew`."""
         if slots != self._slots:
             self.rest()
             self._slots = slots
+            self._queries.keep(slots, self._pipeline.slots)
             self._last = None
 
     def renew(self) -> Relation | None:
@@ -152,7 +153,6 @@ class PipelineRelation:
             if not self._has_pages:
                 self.rest()
                 return self._told(1)
-            self._queries.keep(self._slots, self._pipeline.slots)
             self._reader.sample(0, snapshot.blocks // 2)
         self._last = snapshot
         if last is not None and snapshot.sees_the_same_as(last):
@@ -167,6 +167,7 @@ class PipelineRelation:
             unique=self._key.unique or not self._pipeline.join.takes_columns,
             by_key=bool(self._key.ordered),
             by_page=self._has_pages,
+            in_parts=True,
         )
         return self._facts
 
@@ -185,6 +186,7 @@ class PipelineRelation:
     def _know(self, key: Key) -> None:
         self._key = key
         self._queries = queries_of(self._pipeline, key)
+        self._queries.keep(self._slots, self._pipeline.slots)
         rows = JsonRows(int_key=self._pipeline.key_type is KeyType.INT)
         self._reader = TableReader(self._session, self._queries, rows.read)
         self._cycle = Cycle(self._session, self._queries)
@@ -196,17 +198,18 @@ class PipelineRelation:
                 f"one heap: choose the algorithm srj, or name a table or a materialised view"
             )
         assert self._open, "renew() comes before the first page that is read, and after rest()"
-        assert request.first or not self._begun, "renew() comes before every cycle"
+        assert request.goes_on or not self._begun, "renew() comes before every cycle"
         assert request.of == self.facts.pages, "engine.renew() follows a renew() that gave facts"
         self._begun = True
         first, end = request.runs()[0]
         share = self._ahead.share(most, self._reader.page_bytes) if self._read_ahead else most
-        read = self._ahead.take(first) or self._reader.pages(first, end, share)
+        # Nothing is read ahead between the parts of a page.
+        read = self._ahead.take(first) or self._reader.pages(request, share)
         read = shortened(read, end - first, most)
         after = first + read.covers
-        if share < most and after < request.of:
-            end = min(after + request.count, request.of)
-            self._ahead.start(after, partial(self._reader.pages, after, end, share))
+        if share < most and after < request.of and not read.place:
+            following = Pages(after, min(request.count, request.of - after), request.of)
+            self._ahead.start(after, partial(self._reader.pages, following, share))
         return read
 
     def _partition(self, request: Partition, most: int) -> Read:

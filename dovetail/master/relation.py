@@ -3,7 +3,8 @@
     engine.wants() ──► Request ──► MasterRelation.read ──► Read ──► engine.feed()
 
 A read has to fit into the engine's disk buffer, so `most` goes with every request; whoever
-reads asks for less than was wanted, or cuts what came (`cut`), but never within a page or a key.
+reads asks for less than was wanted, or cuts what came (`cut`), but never within a key, and within a
+page only if that does not fit alone (`Read.place`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dovetail.join.entry import MasterRows
-from dovetail.join.exchange import NOTES_A_ROW
+from dovetail.join.exchange import NOTES_A_ROW, Read
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints
-    from dovetail.join.exchange import Read, Request
+    from dovetail.join.exchange import Request
     from dovetail.join.phase import Relation
 
 BYTES_A_ROW = 3 * 8 + NOTES_A_ROW
@@ -33,7 +34,8 @@ class MasterRelation(Protocol):
     def read(self, request: Request, most: int) -> Read:
         """Read what is asked, or the first pages or keys of it, in no more than `most` bytes.
 
-        A single page or key is read whatever it takes: the engine says if it is too much.
+        A single key, and a single row of a page, is read whatever it takes: the engine says if it
+        is too much. So is a single page, unless the facts say that those are read in parts.
         Raises Unavailable while R cannot be reached.
         """
         ...
@@ -62,7 +64,7 @@ class ChangingRelation(MasterRelation, Protocol):
         ...
 
     def keep(self, slots: frozenset[int] | None) -> None:
-        """Let pages have the rows of these slots alone, from the next `renew` on; None = of all."""
+        """Let reads have the rows of these slots alone; None = of all. Pages need a `renew`."""
         ...
 
 
@@ -77,6 +79,18 @@ def cut(rows: MasterRows, ends: Ints, most: int) -> int:
         + 16  # the bounds that stand before a first row
     )
     return max(1, int(np.searchsorted(taken, most, side="right")))
+
+
+def first_rows(page: Read, after: Ints, most: int) -> Read:
+    """As many rows of a page, or of the rest of one, as fit into `most` bytes; one does.
+
+    `after` says where the page goes on behind each row.
+    """
+    ends = np.arange(1, len(page.rows) + 1)
+    count = cut(page.rows, ends, most)
+    if count == len(page.rows) and page.covers:
+        return page
+    return Read(part(page.rows, 0, count), 0, ends[count - 1 : count], int(after[count - 1]))
 
 
 def part(rows: MasterRows, first: int, end: int) -> MasterRows:

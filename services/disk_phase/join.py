@@ -102,7 +102,7 @@ class MasterJoin:
             self._rest()
             return None
         try:
-            if isinstance(request, Pages) and (request.first == 0 or not self._in_cycle):
+            if isinstance(request, Pages) and not (request.goes_on and self._in_cycle):
                 request = self._renewed(request)
             self._in_cycle = isinstance(request, Pages)
             read = self._relation.read(request, self.engine.disk_buffer)

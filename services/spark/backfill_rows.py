@@ -97,10 +97,10 @@ class LargeKeys:
                 "table cannot be scanned, as it is not one heap: name a table or a materialised "
                 "view, or let a snapshot be written and read (master.snapshot)"
             )
-        at = 0
+        at = place = 0
         while at < facts.pages:
-            read = self._relation.read(Pages(at, facts.pages - at, facts.pages), self._most)
-            at += read.covers
+            read = self._relation.read(Pages(at, facts.pages - at, facts.pages, place), self._most)
+            at, place = at + read.covers, read.place
             yield read.rows
         self._relation.rest()
 

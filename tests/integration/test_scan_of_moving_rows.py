@@ -64,8 +64,7 @@ class OneReadOneSnapshot(Observed):
         return self._facts if first else None
 
     def _pages(self, request, most):
-        first, end = request.runs()[0]
-        return self._reader.pages(first, end, most, on=end == request.of)
+        return self._reader.pages(request, most, on=True)
 
 
 @dataclass

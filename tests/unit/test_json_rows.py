@@ -34,7 +34,7 @@ def test_int_keys_come_out_as_numbers():
     assert records.rows.keys.values.tolist() == numbers
     assert list(records.rows.keys.texts) == [b""] * len(numbers)
     assert list(records.rows.rows) == [b'{"n":%d}' % n for n in numbers]
-    assert records.blocks.tolist() == [-1] * len(numbers)
+    assert records.places.tolist() == [-1] * len(numbers)
 
 
 def test_text_keys_come_out_with_their_hashes():
@@ -45,11 +45,11 @@ def test_text_keys_come_out_with_their_hashes():
     assert records.rows.keys.values.tolist() == hash_text_many(column.data, column.bounds).tolist()
 
 
-def test_blocks_are_told_up_to_the_largest():
+def test_places_are_told_up_to_the_largest_block():
     blocks = [0, 1, 1, 2**31, 2**32 - 2]
     sent = b"".join(record(place(block), bigint(1), b"") for block in blocks)
     records = JsonRows(int_key=True).read(sent)
-    assert records.blocks.tolist() == blocks
+    assert records.places.tolist() == [block << 16 | 1 for block in blocks]
     assert list(records.rows.rows) == [b""] * len(blocks)
 
 
@@ -60,5 +60,5 @@ def test_a_row_without_a_key_is_left_out(int_key):
     sent += record(place(3), None, b"") + record(None, None, b"{4}")
     records = JsonRows(int_key=int_key).read(sent)
     assert list(records.rows.rows) == [b"{2}"]
-    assert records.blocks.tolist() == [2]
+    assert records.places.tolist() == [2 << 16 | 1]
     assert len(JsonRows(int_key=int_key).read(b"").rows) == 0

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import ConfigError, MasterDataError
+from dovetail.errors import ConfigError, TooManyRowsError
 from dovetail.join.engine import Figures, Offered
 from dovetail.join.entry import LARGEST
 from dovetail.join.exchange import Pages
@@ -81,10 +81,9 @@ class OverlapJoin:
         self.budget = memory
         self.disk_buffer = disk_buffer or memory // _DISK_BUFFER_SHARE
         self.figures = Figures()
-        self._most_pages = min(self.disk_buffer // relation.page_bytes, relation.pages)
-        self._require_pages()
+        self._most_pages = min(self._fitting_pages(), relation.pages)
         self._window = new_window(memory - self.disk_buffer, _EVENT_BYTES)
-        self._seen = 0
+        self._seen = self._place = 0
         self._let_in = 0
         self._request: Pages | None = None
         self.tune(pages or self._most_pages, events)
@@ -126,7 +125,8 @@ class OverlapJoin:
         """What to read next; the same again until it is fed."""
         if self._request is None and self.pending:
             next_page = self._seen % self.relation.pages
-            self._request = Pages(next_page, self.pages, self.relation.pages)
+            count = 1 if self._place else self.pages
+            self._request = Pages(next_page, count, self.relation.pages, self._place)
         return self._request
 
     def feed(self, read: IntervalRead) -> Met:
@@ -140,6 +140,8 @@ class OverlapJoin:
         answered = meet(self._window, read, step)
         self._seen += covers
         done = leave(self._window, self._seen - self.relation.pages + 1, settled_by_one)
+        # With nobody left to see the rest of a page, it is begun anew for whoever comes.
+        self._place = read.read.place if self.pending else 0
         self._request = None
         self._let_in = 0
         self.figures.reads += 1
@@ -148,6 +150,8 @@ class OverlapJoin:
         return Met(*answered, done)
 
     def _admit(self, batch: IntervalEvents) -> int:
+        if self._place:  # in the middle of a page nobody comes: everyone sees whole ones
+            return 0
         accepted = self._let(batch)
         for make_room in (self._close_ranks, self._split_anew):
             if accepted == len(batch) or self._let_in == self.events:
@@ -203,8 +207,9 @@ class OverlapJoin:
         self._window = split_anew(self._window, int(self._window.state[COUNT]) + more)
         return True
 
-    def _require_pages(self) -> None:
-        if self._most_pages < 1:
+    def _fitting_pages(self) -> int:
+        fitting = self.disk_buffer // self.relation.page_bytes
+        if not (fitting or self.relation.in_parts):
             raise ConfigError(
                 f"a page of {self.relation.page_bytes} bytes does not fit into the disk buffer of "
                 f"{self.disk_buffer}: give the join more memory"
@@ -214,10 +219,11 @@ class OverlapJoin:
                 f"a disk buffer of {self.disk_buffer} bytes could answer an event with more than "
                 f"the {LARGEST} bytes that an entry holds: set it lower"
             )
+        return max(1, fitting)
 
     def _require_fit(self, read: IntervalRead) -> None:
         if read.nbytes > self.disk_buffer:
-            raise MasterDataError(
-                f"a read of {read.nbytes} bytes does not fit into the disk buffer of "
-                f"{self.disk_buffer}: read less at a time, or give the join more memory"
+            raise TooManyRowsError(
+                f"rows that are read together take {read.nbytes} bytes, and the disk buffer has "
+                f"{self.disk_buffer}: give the join more memory, or take fewer columns"
             )

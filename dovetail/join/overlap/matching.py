@@ -119,7 +119,7 @@ def _count(window: Window, rows: Rows, step: Step) -> None:
     bits = bucket_bits(window)
     last = len(rows.values) - 1
     row = 0
-    for page in range(step.covers):
+    for page in range(len(rows.ends)):
         oldest = step.seen + page - step.pages
         while row < rows.ends[page]:
             far, near = min(row + _AHEAD, last), min(row + _AHEAD // 2, last)
@@ -225,7 +225,7 @@ def _begin(entries: Bytes, starts: Ints) -> None:
 @kernel
 def _fill(window: Window, rows: Rows, step: Step, entries: Bytes) -> None:
     row = 0
-    for page in range(step.covers):
+    for page in range(len(rows.ends)):
         oldest = step.seen + page - step.pages
         while row < rows.ends[page]:
             at = rows.firsts[row]

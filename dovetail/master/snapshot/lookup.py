@@ -158,9 +158,8 @@ class Looker:
 
 def _require_fit(key: JoinKeys, size: int, most: int) -> None:
     if size > most:
-        name = key.texts[0].decode() or int(key.values[0])
         raise TooManyRowsError(
-            f"the pages that are read for join key {name!r} take {size} bytes, and the disk "
+            f"the pages that are read for join key {key.shown(0)} take {size} bytes, and the disk "
             f"buffer has {most}: read smaller partitions (partition_pages), write the "
             f"snapshot with smaller pages, or give the join more memory"
         )

@@ -16,7 +16,7 @@ from dovetail.join.entry import MasterRows
 from dovetail.join.keys import hash_text_many
 from dovetail.join.memory import copy
 from dovetail.kernels import kernel
-from dovetail.master.table.records import Records
+from dovetail.master.table.records import Records, int32_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +49,8 @@ class JsonRows:
 
     def read(self, records: bytes) -> Records:
         data = np.frombuffer(records, np.uint8)
-        blocks, keys, key_bounds, rows, row_bounds = _read(data, _measure(data))
-        return Records(MasterRows(self._keys(keys, key_bounds), Column(rows, row_bounds)), blocks)
+        places, keys, key_bounds, rows, row_bounds = _read(data, _measure(data))
+        return Records(MasterRows(self._keys(keys, key_bounds), Column(rows, row_bounds)), places)
 
     def _keys(self, keys: Bytes, bounds: Ints) -> JoinKeys:
         if self._int_key:
@@ -59,18 +59,12 @@ class JsonRows:
 
 
 @kernel
-def _int32(data: Bytes, at: int) -> int:
-    value: int = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-    return value - ((value & 0x80000000) << 1)
-
-
-@kernel
 def _fields(data: Bytes, at: int) -> tuple[int, int, int, int]:
     """Where key and row of a record lie: the key's place and length, the row's place and length."""
-    key = at + 12 + max(0, _int32(data, at + 8)) + 8
-    length = _int32(data, key - 4)
+    key = at + 12 + max(0, int32_of(data, at + 8)) + 8
+    length = int32_of(data, key - 4)
     row = key + max(0, length) + 8
-    return key, length, row, _int32(data, row - 4)
+    return key, length, row, int32_of(data, row - 4)
 
 
 @kernel
@@ -91,7 +85,7 @@ def _measure(data: Bytes) -> tuple[int, int, int]:
 @kernel
 def _read(data: Bytes, measured: tuple[int, int, int]) -> tuple[Ints, Bytes, Ints, Bytes, Ints]:
     count, key_bytes, row_bytes = measured
-    blocks = np.empty(count, np.int64)
+    places = np.empty(count, np.int64)
     keys = np.empty(key_bytes, np.uint8)
     rows = np.empty(row_bytes, np.uint8)
     key_bounds = np.zeros(count + 1, np.int64)
@@ -101,12 +95,12 @@ def _read(data: Bytes, measured: tuple[int, int, int]) -> tuple[Ints, Bytes, Int
     while at < len(data):
         key, key_length, row, row_length = _fields(data, at)
         if key_length >= 0:
-            has_place = _int32(data, at + 8) > 0
-            blocks[i] = _int32(data, at + 12) & 0xFFFFFFFF if has_place else -1
+            has_place = int32_of(data, at + 8) > 0
+            places[i] = place_of(data, at + 12) if has_place else -1
             copy(keys, key_bounds[i], data, key, key_length)
             copy(rows, row_bounds[i], data, row, row_length)
             key_bounds[i + 1] = key_bounds[i] + key_length
             row_bounds[i + 1] = row_bounds[i] + row_length
             i += 1
         at = row + row_length
-    return blocks, keys, key_bounds, rows, row_bounds
+    return places, keys, key_bounds, rows, row_bounds

@@ -15,9 +15,10 @@ from dovetail.join.keys import SEPARATOR, hash_sql, slot_sql
 from dovetail.master.table.description import table_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from dovetail.join.columns import JoinKeys
+    from dovetail.join.keys import KeyType
     from dovetail.master.table.description import Key
     from dovetail.master.table.types import Sent
 
@@ -60,38 +61,70 @@ class Queries:
         self._row = row
         self._where: sql.Composable = sql.SQL("({})").format(sql.SQL(where)) if where else _TRUE
         self._kept: sql.Composable = _TRUE
+        self.share = 1.0
+        """How many of the slots are kept, of one."""
         self._once = once
 
     def keep(self, slots: Collection[int] | None, of: int) -> None:
-        """Let `blocks` give the rows of these slots alone; None = of all."""
+        """Let reads give the rows of these slots alone; None = of all."""
         if slots is None:
-            self._kept = _TRUE
+            self._kept, self.share = _TRUE, 1.0
             return
+        self.share = max(1, len(slots)) / of
         self._kept = sql.SQL("{} = ANY ({}::int4[])").format(self._slot(of), sql.Literal([*slots]))
 
     def blocks(self, first: int, end: int | None) -> sql.Composed:
         """The rows of heap blocks `first` up to `end`, or up to the last there is by then."""
-        place = sql.SQL("r.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
-        if end is not None:
-            place += sql.SQL(" AND r.ctid < {}::tid").format(sql.Literal(f"({end},0)"))
-        rows = sql.SQL("{} r WHERE {} AND {} AND {}").format(
-            self._table, place, self._where, self._kept
-        )
+        rows = sql.SQL("{} r WHERE {}").format(self._table, self._placed(first << 16, end))
         return self._records(sql.SQL("r.ctid"), rows)
 
-    def range(self, key: JoinKeys, rows: int) -> sql.Composed:
-        """The first so many rows from this key on, in the order of the index."""
-        columns = sql.SQL(", ").join(sql.Identifier("r", name) for name in self._key.ordered)
-        parts = dict(zip(self._key.columns, self._literals(key), strict=True))
-        start = sql.SQL(", ").join(parts[name] for name in self._key.ordered)
-        # A later part may be NULL in a row behind the first key; such a row has no key.
-        known = sql.SQL(" AND ").join(
-            sql.SQL("{} IS NOT NULL").format(sql.Identifier("r", name))
-            for name in self._key.columns
-        )
+    def rest_of_block(self, place: int, end: int | None, rows: int) -> sql.Composed:
+        """The first so many rows with a key, from a place on (records.py) up to block `end`."""
         within = sql.SQL(
-            "(SELECT * FROM {} r WHERE ({}) >= ({}) AND {} AND {} ORDER BY {} LIMIT {}) r"
-        ).format(self._table, columns, start, known, self._where, columns, sql.Literal(rows))
+            "(SELECT r.ctid, r.* FROM {} r WHERE {} AND {} ORDER BY r.ctid LIMIT {}) r"
+        ).format(self._table, self._placed(place, end), self._has_key(), sql.Literal(rows))
+        return self._records(sql.SQL("r.ctid"), within)
+
+    def bound(self, key: JoinKeys, grain: int, far: int, *, behind: bool) -> sql.Composed:
+        """The nearest key that begins a partition, from this one back or `behind` it.
+
+        With whether it does: if none of the next `far` rows has such a key, it is the last one's.
+        """
+        order = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(column, sql.SQL("ASC" if behind else "DESC"))
+            for column in self._ordered()
+        )
+        start = sql.SQL("({}) {} ({})").format(
+            self._in_order(), sql.SQL(">" if behind else "<="), self._at(self._values(key))
+        )
+        begins = sql.SQL("{} & {} = 0").format(self._hash(), sql.Literal(grain - 1))
+        return sql.SQL(
+            "SELECT {key}, {begins} FROM (SELECT {columns}, row_number() OVER (ORDER BY {order})"
+            " AS nth FROM {table} r WHERE {start} AND {known} ORDER BY {order} LIMIT {far}) r"
+            " WHERE {begins} OR nth = {far} LIMIT 1"
+        ).format(
+            key=self._canonical(),
+            begins=begins,
+            columns=self._in_order(),
+            order=order,
+            table=self._table,
+            start=start,
+            known=self._has_key(),
+            far=sql.Literal(far),
+        )
+
+    def range(self, first: str | int | None, end: str | int | None, rows: int) -> sql.Composed:
+        """The first so many rows from one key on and before another, in the order of the index."""
+        # A later part may be NULL in a row behind the first key; such a row has no key.
+        wanted = [self._has_key(), self._where, self._kept]
+        for bound, compared in ((first, ">="), (end, "<")):
+            if bound is not None:
+                at = self._at(self._split([bound]))
+                parts = self._in_order(), sql.SQL(compared), at
+                wanted.append(sql.SQL("({}) {} ({})").format(*parts))
+        within = sql.SQL("(SELECT * FROM {} r WHERE {} ORDER BY {} LIMIT {}) r").format(
+            self._table, sql.SQL(" AND ").join(wanted), self._in_order(), sql.Literal(rows)
+        )
         return self._records(sql.SQL("NULL::tid"), within)
 
     def keys(self, keys: JoinKeys, rows: int | None) -> sql.Composed:
@@ -100,8 +133,8 @@ class Queries:
         columns = [sql.Identifier("r", name) for name in self._key.columns]
         if len(arrays) == 1:
             # By ANY and not by a join: an index scan, however many keys there are.
-            found = sql.SQL("{} r WHERE {} = ANY ({}) AND {}").format(
-                self._table, columns[0], arrays[0], self._where
+            found = sql.SQL("{} r WHERE {} = ANY ({}) AND {} AND {}").format(
+                self._table, columns[0], arrays[0], self._where, self._kept
             )
         else:
             names = [sql.Identifier(f"k{i}") for i in range(len(arrays))]
@@ -109,12 +142,13 @@ class Queries:
                 sql.SQL("{} = k.{}").format(column, name)
                 for column, name in zip(columns, names, strict=True)
             )
-            found = sql.SQL("{} r JOIN unnest({}) AS k ({}) ON {} WHERE {}").format(
+            found = sql.SQL("{} r JOIN unnest({}) AS k ({}) ON {} WHERE {} AND {}").format(
                 self._table,
                 sql.SQL(", ").join(arrays),
                 sql.SQL(", ").join(names),
                 equal,
                 self._where,
+                self._kept,
             )
         taken: sql.Composable = sql.SQL("r.*")
         if self._once:
@@ -132,7 +166,7 @@ class Queries:
         value: sql.Composable = key
         text: sql.Composable = sql.SQL("''::text")
         if not self._key.is_int:
-            value, text = sql.SQL(hash_sql(key.as_string(None), "text")), key
+            value, text = self._hash(), key
         return sql.SQL(
             "SELECT {} AS place, {} AS slot, {} AS value, {} AS text, {} AS row"
             " FROM {} r WHERE ({}) IS NOT NULL AND {}"
@@ -173,9 +207,29 @@ class Queries:
             fields, rows
         )
 
+    def _placed(self, place: int, end: int | None) -> sql.Composed:
+        """Whether a row lies between a place and a block, and is wanted."""
+        first = sql.Literal(f"({place >> 16},{place & 0xFFFF})")
+        within = sql.SQL("r.ctid >= {}::tid").format(first)
+        if end is not None:
+            within += sql.SQL(" AND r.ctid < {}::tid").format(sql.Literal(f"({end},0)"))
+        return sql.SQL("{} AND {} AND {}").format(within, self._where, self._kept)
+
+    def _has_key(self) -> sql.Composable:
+        columns = [sql.Identifier("r", name) for name in self._key.columns]
+        if not columns:
+            return _TRUE
+        return sql.SQL(" AND ").join(sql.SQL("{} IS NOT NULL").format(name) for name in columns)
+
     def _slot(self, of: int) -> sql.Composable:
-        key = self._canonical().as_string(None)
-        return sql.SQL(slot_sql(key, "int" if self._key.is_int else "text", of))
+        return sql.SQL(slot_sql(self._canonical().as_string(None), self._key_type, of))
+
+    def _hash(self) -> sql.Composable:
+        return sql.SQL(hash_sql(self._canonical().as_string(None), self._key_type))
+
+    @property
+    def _key_type(self) -> KeyType:
+        return "int" if self._key.is_int else "text"
 
     def _canonical(self) -> sql.Composable:
         """The join key as every other side of the join writes it (keys.py); NULL if a part is."""
@@ -187,14 +241,26 @@ class Queries:
         parts = [sql.SQL("{}::text").format(column) for column in columns]
         return sql.SQL(f" || chr({SEPARATOR}) || ").join(parts)
 
-    def _literals(self, key: JoinKeys) -> Iterator[sql.Composed]:
-        for values, is_int in self._parts(key):
-            kind = sql.SQL("bigint" if is_int else "text")
-            yield sql.SQL("{}::{}").format(sql.Literal(values[0]), kind)
+    def _ordered(self) -> list[sql.Identifier]:
+        """The key's columns as the index has them."""
+        return [sql.Identifier("r", name) for name in self._key.ordered]
+
+    def _in_order(self) -> sql.Composed:
+        return sql.SQL(", ").join(self._ordered())
+
+    def _at(self, parts: Iterable[tuple[list[str], bool]]) -> sql.Composed:
+        """One key's parts, in the order of the index."""
+        literals = {
+            name: sql.SQL("{}::{}").format(
+                sql.Literal(values[0]), sql.SQL("bigint" if is_int else "text")
+            )
+            for name, (values, is_int) in zip(self._key.columns, parts, strict=True)
+        }
+        return sql.SQL(", ").join(literals[name] for name in self._key.ordered)
 
     def _arrays(self, keys: JoinKeys) -> Iterator[sql.Composed]:
         """An array for each part of the key, as long as there are keys."""
-        for values, is_int in self._parts(keys):
+        for values, is_int in self._values(keys):
             if is_int:
                 # Written here, because psycopg would adapt every number by itself.
                 listed = ",".join(values)
@@ -202,11 +268,14 @@ class Queries:
             else:
                 yield sql.SQL("{}::text[]").format(sql.Literal(values))
 
-    def _parts(self, keys: JoinKeys) -> Iterator[tuple[list[str], bool]]:
+    def _values(self, keys: JoinKeys) -> Iterator[tuple[list[str], bool]]:
+        """For each part of the key what it is in all of these, and whether that is an int."""
         if self._key.is_int:
-            yield [str(value) for value in keys.values.tolist()], True
-            return
+            return self._split(keys.values.tolist())
+        return self._split([text.decode() for text in keys.texts])
+
+    def _split(self, keys: Sequence[str | int]) -> Iterator[tuple[list[str], bool]]:
         cuts = len(self._key.columns) - 1
-        texts = [text.decode().split(chr(SEPARATOR), cuts) for text in keys.texts]
+        texts = [str(key).split(chr(SEPARATOR), cuts) for key in keys]
         for part, is_int in enumerate(self._key.ints):
             yield [text[part] for text in texts], is_int

@@ -1,11 +1,13 @@
 """A table's rows, read within the bytes that there is room for.
 
     pages       ctid >= '(p,0)' AND ctid < '(p+b,0)'     b heap blocks: MESHJOIN's b pages of R
-    partition   key >= k ORDER BY key LIMIT n            as many as fit, up to the end of a key
+    partition   key >= b AND key < c                     between two bounds (partitions.py)
     rows_of     key = ANY (…)                            all rows of each key
 
 Every read is one statement. Reading is bounded ahead: the size of a row or a page is estimated
 from what was read last, and what does not fit nevertheless is cut at the end of a page or a key.
+A single page that does not fit, as its rows have values outside of it (TOAST), is cut at the end of
+a row, and read on from there.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.join.entry import distinct
 from dovetail.join.exchange import Read
-from dovetail.master.relation import BYTES_A_ROW, cut, part
+from dovetail.master.relation import BYTES_A_ROW, cut, first_rows, part
+from dovetail.master.table.partitions import Partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from dovetail.join.columns import Ints, JoinKeys
-    from dovetail.join.entry import MasterRows
+    from dovetail.join.exchange import Pages
     from dovetail.master.session import Session
     from dovetail.master.table.queries import Queries
     from dovetail.master.table.records import Records
@@ -55,6 +57,8 @@ class TableReader:
         self._row_bytes = float(_FIRST_ROW)
         self._page_bytes = float(_LEAST_PAGE)
         self._rows_a_key = 1.0
+        self._wide_row = float(_FIRST_ROW)
+        self._partitions = Partitions(session, queries, lambda query: self._fetch(query).rows)
 
     @property
     def page_bytes(self) -> int:
@@ -68,34 +72,46 @@ class TableReader:
         """Learn how large a page is from some blocks at each of these places."""
         self._page_bytes = float(_LEAST_PAGE)
         for start in starts:
-            read = self._blocks(start, start + _SAMPLE)
+            read, _ = self._blocks(start, start + _SAMPLE)
             spans = zip([0, *read.ends[:-1]], read.ends, strict=True)
             pages = [part(read.rows, *span) for span in spans]
             largest = max(Read.whole(page).nbytes + read.ends.itemsize for page in pages)
             self._page_bytes = max(self._page_bytes, float(largest))
 
-    def pages(self, first: int, end: int, most: int, *, on: bool = False) -> Read:
+    def pages(self, request: Pages, most: int, *, on: bool = False) -> Read:
         """Blocks as pages; with `on`, the last of them goes on to the end of the table."""
+        first, end = request.runs()[0]
+        if request.place:
+            open_ended = on and first + 1 == request.of
+            return self._rest_of_page(request.place, None if open_ended else first + 1, most)
+        on = on and end == request.of
         fitting = first + max(1, int(_target(most) / self._page_bytes))
-        read = self._blocks(first, min(end, fitting), on=on and end <= fitting)
-        self._page_bytes = max(_LEAST_PAGE, _learn(self._page_bytes, read.nbytes, read.covers))
-        return shortened(read, read.covers, most)
+        read, places = self._blocks(first, min(end, fitting), on=on and end <= fitting)
+        # A page that does not fit is no measure of the others.
+        self._page_bytes = max(
+            _LEAST_PAGE, _learn(self._page_bytes, min(read.nbytes, most * read.covers), read.covers)
+        )
+        found = shortened(read, read.covers, most)
+        if found.nbytes <= most:
+            return found
+        self._wide_row = _learn(self._wide_row, found.nbytes, len(found.rows))
+        return first_rows(found, places + 1, most)
+
+    def _rest_of_page(self, place: int, end: int | None, most: int) -> Read:
+        """What a page has from a place on, or as many rows of it as fit: one does."""
+        limit = max(1, int(_target(most) / self._wide_row))
+        records = self._fetch(self._queries.rest_of_block(place, end, limit))
+        count = len(records.rows)
+        read = Read(records.rows, int(count < limit), np.array([count], np.int64))
+        self._wide_row = _learn(self._wide_row, read.nbytes, count)
+        if read.covers and read.nbytes <= most:
+            return read
+        return first_rows(read, records.places + 1, most)
 
     def partition(self, key: JoinKeys, most: int) -> Read:
-        limit = max(1, int(_target(most) / self._row_bytes))
-        rows = self._fetch(self._queries.range(key, limit + 1)).rows
-        self._row_bytes = _learn(self._row_bytes, Read.whole(rows).nbytes, len(rows))
-        ends = _key_ends(rows)
-        if len(rows) > limit:
-            ends = ends[:-1]  # the last key may go on
-        if len(ends):
-            found = part(rows, 0, int(ends[cut(rows, ends, most) - 1]))
-            if Read.whole(found).nbytes <= most:
-                return Read.whole(found)
-        elif not len(rows):
-            return Read.whole(rows)
-        # The first key fills it by itself, and need not be the one that was asked for.
-        return self.rows_of(key, most)
+        """Its partition, if all of that fits, else the key alone."""
+        found = self._partitions.holding(key, int(_target(most)))
+        return self.rows_of(key, most) if found is None else found
 
     def rows_of(self, keys: JoinKeys, most: int) -> Read:
         count = int(_target(most) / (self._row_bytes * self._rows_a_key))
@@ -110,12 +126,14 @@ class TableReader:
                 return read
             count = max(1, count // 2)
 
-    def _blocks(self, first: int, end: int, *, on: bool = False) -> Read:
+    def _blocks(self, first: int, end: int, *, on: bool = False) -> tuple[Read, Ints]:
+        """The rows of some blocks, and where each row lies."""
         records = self._fetch(self._queries.blocks(first, None if on else end))
-        ends = np.searchsorted(records.blocks, np.arange(first + 1, end + 1)).astype(np.int64)
+        numbers = np.arange(first + 1, end + 1) << 16
+        ends = np.searchsorted(records.places, numbers).astype(np.int64)
         if on:
             ends[-1] = len(records.rows)
-        return Read(records.rows, end - first, ends)
+        return Read(records.rows, end - first, ends), records.places
 
     def _fetch(self, query: sql.Composed) -> Records:
         return self._decode(self._session.value(query) or b"")
@@ -123,6 +141,8 @@ class TableReader:
 
 def shortened(read: Read, pages: int, most: int) -> Read:
     """The first so many pages of a read, or as many of them as fit; one does."""
+    if read.place:
+        return read
     ends = read.ends[:pages]
     ends = ends[: cut(read.rows, ends, most)]
     if len(ends) == read.covers:
@@ -140,9 +160,3 @@ def _learn(known: float, total: int, count: int) -> float:
         return known
     latest = total / count
     return max(latest, _OLD * known + (1 - _OLD) * latest)
-
-
-def _key_ends(rows: MasterRows) -> Ints:
-    """After which rows a key ends, where the rows of a key lie together."""
-    firsts, _ = distinct(rows.keys)
-    return np.append(firsts, len(rows))[1:]

@@ -44,8 +44,10 @@ _NO_COLUMN = -1
 @dataclass(frozen=True, slots=True)
 class Records:
     rows: MasterRows
-    blocks: Ints
-    """The heap block of each row; -1 where it was not asked for."""
+    places: Ints
+    """Where each row lies: its block and, in the lowest 16 bits, its number there.
+
+    -1 where that was not asked for."""
 
 
 class RecordReader:
@@ -61,17 +63,17 @@ class RecordReader:
     def read(self, records: bytes) -> Records:
         data = np.frombuffer(records, np.uint8)
         count, key_bytes, row_bytes = _measure(data, self._kinds)
-        blocks = np.empty(count, np.int64)
+        places = np.empty(count, np.int64)
         keys, key_bounds = np.empty(key_bytes, np.uint8), np.zeros(count + 1, np.int64)
         rows, row_bounds = np.empty(row_bytes, np.uint8), np.zeros(count + 1, np.int64)
-        bad = _fill(data, self._kinds, blocks, keys, key_bounds, rows, row_bounds)
+        bad = _fill(data, self._kinds, places, keys, key_bounds, rows, row_bounds)
         if bad != _NO_COLUMN:
             raise MasterDataError(
                 f"column {self._names[bad]!r} has a value that is infinite, not a number or after "
                 f"the year 294,000, which Arrow's type cannot hold: join a view with it cast to "
                 f"text, or leave it out"
             )
-        return Records(MasterRows(self._keys(keys, key_bounds), Column(rows, row_bounds)), blocks)
+        return Records(MasterRows(self._keys(keys, key_bounds), Column(rows, row_bounds)), places)
 
     def _keys(self, keys: Bytes, bounds: Ints) -> JoinKeys:
         if self._int_key:
@@ -86,9 +88,15 @@ def _int16(data: Bytes, at: int) -> int:
 
 
 @kernel
-def _int32(data: Bytes, at: int) -> int:
+def int32_of(data: Bytes, at: int) -> int:
     value: int = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return value - ((value & 0x80000000) << 1)
+
+
+@kernel
+def place_of(data: Bytes, at: int) -> int:
+    """A ctid as one number, in whose order rows lie."""
+    return (int32_of(data, at) & 0xFFFFFFFF) << 16 | _int16(data, at + 4) & 0xFFFF
 
 
 @kernel
@@ -99,12 +107,12 @@ def _measure(data: Bytes, kinds: Ints) -> tuple[int, int, int]:
     row_bytes = 0
     at = 0
     while at < len(data):
-        at += 12 + max(0, _int32(data, at + 8))
-        key = _int32(data, at + 4)
+        at += 12 + max(0, int32_of(data, at + 8))
+        key = int32_of(data, at + 4)
         at += 8 + max(0, key)
         size = SPARE
         for column in range(len(kinds)):
-            length = max(0, _int32(data, at + 4))
+            length = max(0, int32_of(data, at + 4))
             at += 8 + length
             size += 1 + (4 + length if kinds[column, 0] == TEXT else kinds[column, 1])
         if key >= 0:
@@ -118,7 +126,7 @@ def _measure(data: Bytes, kinds: Ints) -> tuple[int, int, int]:
 def _fill(
     data: Bytes,
     kinds: Ints,
-    blocks: Ints,
+    places: Ints,
     keys: Bytes,
     key_bounds: Ints,
     rows: Bytes,
@@ -128,24 +136,24 @@ def _fill(
     at = 0
     row = 0
     while at < len(data):
-        place = _int32(data, at + 8)
-        block = _int32(data, at + 12) & 0xFFFFFFFF if place >= 0 else -1
+        place = int32_of(data, at + 8)
+        tid = place_of(data, at + 12) if place >= 0 else -1
         at += 12 + max(0, place)
-        key = _int32(data, at + 4)
+        key = int32_of(data, at + 4)
         key_at = at + 8
         at = key_at + max(0, key)
         if key < 0:
             for _ in range(len(kinds)):
-                at += 8 + max(0, _int32(data, at + 4))
+                at += 8 + max(0, int32_of(data, at + 4))
             continue
-        blocks[row] = block
+        places[row] = tid
         copy(keys, key_bounds[row], data, key_at, key)
         key_bounds[row + 1] = key_bounds[row] + key
         to = row_bounds[row]
         rows[to] = 0
         to += SPARE
         for column in range(len(kinds)):
-            length = _int32(data, at + 4)
+            length = int32_of(data, at + 4)
             code, width, scale = kinds[column, 0], kinds[column, 1], kinds[column, 2]
             rows[to] = length >= 0
             to += 1

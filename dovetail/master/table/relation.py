@@ -4,8 +4,7 @@ An engine's page is a heap block. They are counted once, when the relation is as
 because a key has to see as many pages as there were when it came. So the table may grow: an eighth
 more pages than blocks are counted, which have no rows yet, and the last of them has no end. What
 is appended is thus read in every cycle; if the table shrinks, pages are left without rows. Once
-more has been appended than that and the disk buffer hold, the engine says that a read is too large:
-the join has to be started anew then.
+more has been appended than that and the disk buffer hold, the last page is read in parts.
 
 Every read sees what is committed by then. A table whose rows change while it is scanned is joined
 exactly by `PipelineRelation` (pipeline.py), in one snapshot a cycle.
@@ -83,12 +82,11 @@ class PostgresRelation:
         blocks = int.from_bytes(size, "big")
         self._reader.sample(0)
         room = blocks // _ROOM_TO_GROW + 1
-        return Relation(blocks + room, self._reader.page_bytes, unique=self._unique)
+        return Relation(blocks + room, self._reader.page_bytes, unique=self._unique, in_parts=True)
 
     def read(self, request: Request, most: int) -> Read:
         if isinstance(request, Pages):
-            first, end = request.runs()[0]
-            return self._reader.pages(first, end, most, on=end == request.of)
+            return self._reader.pages(request, most, on=True)
         if isinstance(request, Partition):
             return self._reader.partition(request.key, most)
         return self._reader.rows_of(request.keys, most)
