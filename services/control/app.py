@@ -20,7 +20,7 @@ from services.control.console import console_routes
 from services.control.metrics import PipelineCollector
 from services.control.plans import plan_routes
 from services.control.problems import tell_problems
-from services.control.query import require_known
+from services.control.query import require_known, require_once
 from services.control.reference import reference_routes
 from services.control.routes.access import access_routes
 from services.control.routes.letters import letter_routes
@@ -81,7 +81,7 @@ def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
         lifespan=lifespan,
         openapi_url=None,
         responses=_RESPONSES,
-        dependencies=[Depends(require_known)],
+        dependencies=[Depends(require_known), Depends(require_once)],
     )
     routers.append(reference_routes(app))
     for router in routers:

@@ -16,6 +16,7 @@ from fastapi import APIRouter, HTTPException, Query
 from dovetail.errors import Unavailable
 from dovetail.join.keys import SEPARATOR
 from dovetail.plan.ranking import Verdict
+from services.control.shapes import Whole
 from services.spark.plan_tables import PlanTables
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _MOST_PLANS = 100
 _MOST_KEYS = 10_000
 _SHOWN_KEYS = 20
 
-Most = Annotated[int, Query(ge=1, le=_MOST_KEYS)]
+Most = Annotated[Whole, Query(ge=1, le=_MOST_KEYS)]
 
 
 def plan_routes(pipeline: Pipeline, engine: sa.Engine) -> APIRouter:
@@ -42,7 +43,7 @@ def plan_routes(pipeline: Pipeline, engine: sa.Engine) -> APIRouter:
 
     @app.get("")
     def show_plans(
-        name: str, most: Annotated[int, Query(ge=1, le=_MOST_PLANS)] = 20
+        name: str, most: Annotated[Whole, Query(ge=1, le=_MOST_PLANS)] = 20
     ) -> list[dict[str, Any]]:
         """Show what the latest plans were made for, and what they promise."""
         return [_shown(plan) for plan in plans.latest(name, most)]

@@ -1,9 +1,10 @@
-"""A query that is not understood is refused, not half obeyed: a typo must not widen a filter."""
+"""What is not understood is refused, not half obeyed: a typo must not widen a filter."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 
@@ -32,3 +33,22 @@ def require_known(request: Request) -> None:
         takes = ", ".join(sorted(known)) or "none"
         told = "; ".join(f"{blame.field}: {blame.text}" for blame in blames[:3])
         raise ProblemError(Kind.REQUEST_INVALID, f"{told}; parameters are {takes}", blames=blames)
+
+
+async def require_once(request: Request) -> None:
+    """Refuse a body that names a field twice: who looked at it before may have taken the other."""
+    body = await request.body()
+    if body:
+        try:
+            json.loads(body, object_pairs_hook=_once)
+        except (ValueError, RecursionError):
+            return  # told by whoever reads it
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    twice = next((name for name, times in Counter(n for n, _ in members).items() if times > 1), "")
+    if len(dict(members)) < len(members):
+        field = f"body.{twice[:50]}"
+        text = "it is given twice"
+        raise ProblemError(Kind.REQUEST_INVALID, f"{field}: {text}", blames=[Blame(field, text)])
+    return dict(members)

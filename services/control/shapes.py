@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
 from services.access.roles import Role  # noqa: TC001 - pydantic reads it
 
@@ -21,23 +22,43 @@ master: {table: products, columns: [name, price]}
 """
 
 
-def _written(value: object) -> object:
+def _time(value: object) -> datetime:
     """A time as it is written, not the seconds that pydantic would take as well."""
-    if not isinstance(value, str) or "T" not in value.upper():
-        raise ValueError("write a time as 2026-01-31T09:00:00Z")
+    try:
+        if isinstance(value, str) and "T" in value.upper():
+            return _ANY_TIME.validate_python(value)
+    except ValueError:
+        pass
+    raise ValueError("write a time as 2026-01-31T09:00:00Z")
+
+
+def _digits(value: object) -> object:
+    """A whole number of a path or a query as it is written: not 1.0, +1 or 1_0."""
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]+", value):
+        raise ValueError("write a whole number in digits")
     return value
 
 
-Moment = Annotated[datetime, BeforeValidator(_written), Field(examples=["2026-01-31T09:00:00Z"])]
+def _bool(value: object) -> object:
+    """For a literal, to which 1 would be true as well."""
+    if not isinstance(value, bool):
+        raise ValueError("write true")  # noqa: TRY004 - pydantic takes a ValueError alone
+    return value
+
+
+_ANY_TIME = TypeAdapter(datetime)
+Moment = Annotated[datetime, BeforeValidator(_time), Field(examples=["2026-01-31T09:00:00Z"])]
+Whole = Annotated[int, BeforeValidator(_digits)]
 Why = Annotated[
     str, StringConstraints(max_length=500, pattern=_ONE_LINE), Field(examples=["less memory"])
 ]
 Word = Annotated[str, Query(max_length=200, pattern=_ONE_LINE)]
+Figure = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
 PipelineName = Annotated[str, Path(pattern=_PIPELINE, examples=["sales"])]
-Number = Annotated[int, Path(ge=0, le=_MOST_ID, examples=[17])]
-RevisionNumber = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[3])]
-Most = Annotated[int, Query(ge=1, le=1000)]
-LinkNumber = Annotated[int, Query(ge=1, le=8, description="Which table of a chain.")]
+Number = Annotated[Whole, Path(ge=0, le=_MOST_ID, examples=[17])]
+RevisionNumber = Annotated[Whole, Path(ge=1, le=2**31 - 1, examples=[3])]
+Most = Annotated[Whole, Query(ge=1, le=1000)]
+LinkNumber = Annotated[Whole, Query(ge=1, le=8, description="Which table of a chain.")]
 Document = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200_000, pattern=r"^[^\x00]*$"),
@@ -46,7 +67,9 @@ Document = Annotated[
 
 
 class Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What is sent, in the types of JSON: nothing is taken for what it is not."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Answer(BaseModel):
@@ -226,7 +249,7 @@ class FromOffsets(Shape):
 
 
 class FromBeginning(Shape):
-    beginning: Literal[True]
+    beginning: Annotated[Literal[True], BeforeValidator(_bool)]
 
 
 class Restart(Reason):
@@ -346,7 +369,7 @@ class NewToken(Shape):
         StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@ -]{0,99}$"),
         Field(examples=["grafana"]),
     ]
-    role: Role
+    role: Literal[Role.READ, Role.OPERATE, Role.ADMIN]
     expires_in_s: Annotated[float, Field(ge=1, le=10 * 366 * 86_400)] | None = None
 
 

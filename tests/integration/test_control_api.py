@@ -49,7 +49,7 @@ BAD_BODIES = (
     {"json": []},
     {"json": {"no_such_field": 1}},
 )
-MOST = (query(most=0), query(most="x"))
+MOST = (query(most=0), query(most="x"), query(most="1.0"))
 LINK = (query(link=0), query(link=9))
 LETTERS = (query(most=0), query(since="yesterday"), query(before=-1))
 WHY = (*BAD_BODIES, body(why="\0"), body(why=5))
@@ -204,7 +204,12 @@ CASES = {
         Role.ADMIN,
         body(name="someone", role="read"),
         (201,),
-        (*BAD_BODIES, body(name="", role="read"), body(name="x", role="root")),
+        (
+            *BAD_BODIES,
+            body(name="", role="read"),
+            body(name="x", role="root"),
+            body(name="x", role="read", expires_in_s=True),
+        ),
     ),
     ("POST", "/v1/tokens/{number}/rotate"): Case(
         Role.ADMIN,

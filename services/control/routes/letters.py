@@ -22,6 +22,7 @@ from services.control.shapes import (
     Replay,
     ReplayMany,
     Sent,
+    Whole,
     WholeLetter,
     Word,
 )
@@ -60,7 +61,7 @@ def _routes_of(kind: str, hub: Hub, box: LetterBox, sender: Sender, replays: Rep
         origin: Word | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
-        before: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+        before: Annotated[Whole | None, Query(ge=0, le=2**63 - 1)] = None,
         most: Most = 50,
     ) -> dict[str, Any]:
         """Show letters, the newest first."""

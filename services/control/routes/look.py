@@ -13,7 +13,7 @@ from dovetail.topology import CACHE_PHASE, DISK_PHASE
 from services.control.asking import Asking
 from services.control.lookup import look_up, outcome, parts_of
 from services.control.monitor import GONE
-from services.control.shapes import LinkNumber, Most, PipelineName
+from services.control.shapes import LinkNumber, Most, PipelineName, Whole
 from services.problem import not_found
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def look_routes(hub: Hub) -> APIRouter:
         most: Most = 100,
         by: By = By.HITS,
         link: LinkNumber = 1,
-        slot: Annotated[int | None, Query(ge=0, le=1023)] = None,
+        slot: Annotated[Whole | None, Query(ge=0, le=1023)] = None,
     ) -> dict[str, Any]:
         """Show the keys that the caches hold, and why."""
         pipeline, topology = _link(hub, name, link)

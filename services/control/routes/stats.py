@@ -20,7 +20,7 @@ from dovetail.pipeline.size import parse_size
 from services.access.roles import Role, needs
 from services.control.hub import shown_job
 from services.control.monitor import totals
-from services.control.shapes import SizeQuestion, Sizes, Word
+from services.control.shapes import Figure, SizeQuestion, Sizes, Whole, Word
 from services.control.store.history import EVERY_S, KEPT_S
 from services.problem import Blame, Kind, ProblemError, again_later
 
@@ -35,7 +35,7 @@ MOST_STREAMS = 16
 _MOST_POINTS = 2_000
 _LIVE_S = 1.0
 _PARTS = ("cache", "pending", "queue", "disk_buffer")
-_FIGURES = Annotated[list[str] | None, Query(max_length=100)]
+_FIGURES = Annotated[list[Figure] | None, Query(max_length=100)]
 
 
 def stats_routes(hub: Hub) -> APIRouter:
@@ -49,8 +49,8 @@ def stats_routes(hub: Hub) -> APIRouter:
 
     @app.get("/v1/stats/history")
     def history(
-        seconds: Annotated[int, Query(ge=EVERY_S, le=KEPT_S)] = 3600,
-        step: Annotated[int, Query(ge=EVERY_S, le=KEPT_S)] = EVERY_S,
+        seconds: Annotated[Whole, Query(ge=EVERY_S, le=KEPT_S)] = 3600,
+        step: Annotated[Whole, Query(ge=EVERY_S, le=KEPT_S)] = EVERY_S,
         figure: _FIGURES = None,
         service: Word | None = None,
     ) -> dict[str, Any]:
