@@ -14,10 +14,13 @@ A bad event is not an error: it is data, and goes to the dead-letter topic with 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_SHORT = 4
 
 
 class DovetailError(Exception):
@@ -59,3 +62,11 @@ class RefusedError(DovetailError):
 
 class ConservationError(DovetailError):
     pass
+
+
+def hidden(text: str, *values: str) -> str:
+    """A text of somebody else's about settings, without their values."""
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        whole = re.escape(value) if len(value) > _SHORT else rf"(?<!\w){re.escape(value)}(?!\w)"
+        text = re.sub(whole, "***", text)
+    return text

@@ -9,6 +9,9 @@ A secret is better in a file than in the environment, which a process hands on t
 starts. Any of these settings may name one instead: `KAFKA_SASL_PASSWORD_FILE`, `DATABASE_URL_FILE`;
 `DATABASE_PASSWORD_FILE` has the password alone, for a URL that has none. `CONTROL_DATABASE_URL`,
 with the same variants, is the control service's own schema, where that is another user's.
+
+What is refused is told by its variable alone, never by its value, nor by the name of a file:
+whatever it is, it may be a secret that stands in the wrong place.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from dovetail.errors import ConfigError
 
@@ -73,7 +79,7 @@ class Settings:
     def of_kafka(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """For whoever needs no database."""
         others = {name: text for name, text in environment.items() if "DATABASE_" not in name}
-        return cls.from_environment({**others, "DATABASE_URL": "unused"})
+        return cls.from_environment({**others, "DATABASE_URL": "postgresql:///unused"})
 
     @property
     def control_database(self) -> str:
@@ -106,6 +112,11 @@ def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
+def variable_of(option: str) -> str:
+    """What a setting of the Kafka client is called in the environment."""
+    return f"KAFKA_{option.upper().replace('.', '_')}"
+
+
 def database_url(environment: Mapping[str, str]) -> str:
     """Where the master data are: the URL with its password, from wherever it is given."""
     _required(environment, "DATABASE_URL", _DATABASE)
@@ -119,7 +130,28 @@ def control_url(environment: Mapping[str, str]) -> str:
 def _url(environment: Mapping[str, str], name: str) -> str:
     url = _given(environment, f"{name}_URL")
     password = _given(environment, f"{name}_PASSWORD")
-    return with_password(url, password, f"{name}_PASSWORD") if url and password else url
+    if url and password:
+        url = with_password(url, password, f"{name}_PASSWORD")
+    if url:
+        parts_of(url, f"{name}_URL")
+    return url
+
+
+def parts_of(url: str, name: str = "the database's URL") -> dict[str, Any]:
+    """Take a database's URL apart; nothing of one that cannot be is shown."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        parts = {"port": "?"}
+    # A password's own @ or / moves what follows it into the wrong part.
+    astray = any("@" in str(parts.get(part) or "") for part in ("host", "dbname"))
+    ports = str(parts.get("port") or "").split(",")
+    if astray or any(port and not port.isdecimal() for port in ports):
+        raise ConfigError(
+            f"{name} cannot be read: write postgresql://user@host:5432/database, with the special "
+            "characters of a password percent-encoded ('@' is %40)"
+        )
+    return parts
 
 
 def with_password(url: str, password: str, name: str = "the password") -> str:
@@ -145,7 +177,7 @@ def _given(environment: Mapping[str, str], name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"{name}{_FILE}: {file} cannot be read: {why}") from None
+        raise ConfigError(f"the file that {name}{_FILE} names cannot be read: {why}") from None
 
 
 def _required(environment: Mapping[str, str], name: str, example: str) -> str:
@@ -160,4 +192,4 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text) if text else default
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is not a whole number") from None
+        raise ConfigError(f"{name} is not a whole number") from None

@@ -20,6 +20,7 @@ from deploy.local.processes import Managed, run_tool
 from deploy.local.security import SUPER_USER, Security
 from dovetail.errors import ConfigError, StackError, Unavailable
 from dovetail.settings import kafka_options
+from dovetail.stream.refusals import client_of
 
 if TYPE_CHECKING:
     import signal
@@ -205,10 +206,7 @@ def _failure(config: Mapping[str, Any], timeout_s: float) -> str | None:
         "log_level": 0,
         "error_cb": lambda error: reasons.append(error.str()),
     }
-    try:
-        client = AdminClient(quiet | dict(config))
-    except KafkaException as error:
-        return str(error)
+    client = client_of(AdminClient, quiet | dict(config))
     try:
         client.list_topics(timeout=timeout_s)
     except KafkaException as error:
@@ -230,7 +228,7 @@ def _heap(environ: Mapping[str, str]) -> str:
     heap = environ.get("KAFKA_HEAP", "512m")
     if re.fullmatch(r"\d+[kmgKMG]", heap):
         return heap
-    raise ConfigError(f"KAFKA_HEAP={heap} is not a size: give a number and a unit, such as 512m")
+    raise ConfigError("KAFKA_HEAP is not a size: give a number and a unit, such as 512m")
 
 
 def _formatted(data: Path) -> bool:

@@ -173,7 +173,7 @@ def _asked_for(variable: str, value: str) -> int:
 def _number(variable: str, value: str) -> int:
     if value.isdecimal() and 0 < int(value) < 65_536:
         return int(value)
-    raise ConfigError(f"{variable}={value} is not a port: give a number from 1 to 65535")
+    raise ConfigError(f"{variable} is not a port: give a number from 1 to 65535")
 
 
 def _anywhere() -> Iterator[int]:

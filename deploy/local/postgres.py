@@ -8,17 +8,18 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import sql
 
 from deploy.local.files import last_lines, write_atomically
 from deploy.local.postgres_binaries import Binaries, find_binaries
 from deploy.local.processes import Managed, end, run_tool
 from deploy.local.substitute_user import SubstituteUser
 from dovetail.errors import StackError, Unavailable
+from dovetail.settings import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,20 +228,17 @@ class Database:
 
 def check_database(url: str) -> None:
     """Raise unless the database answers. The message never shows the password."""
+    parts = parts_of(url, "DATABASE_URL")
     try:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as error:
         raise Unavailable(
-            f"no PostgreSQL answers at {_without_password(url)} (DATABASE_URL): {error}\n"
+            f"no PostgreSQL answers at {_without_password(parts)} (DATABASE_URL): {error}\n"
             "Correct the address, or unset it to have a local server started"
         ) from None
 
 
-def _without_password(url: str) -> str:
-    try:
-        parts = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return "the address given"
+def _without_password(parts: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in parts.items() if name != "password")
 
 

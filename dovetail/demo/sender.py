@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.stream.rdkafka import KafkaFailure, Producer
+from dovetail.stream.refusals import client_of
 
 if TYPE_CHECKING:
     from dovetail.demo.events import EventBatch
@@ -70,8 +71,9 @@ class KafkaSender:
 
 def _count_partitions(client_config: dict[str, Any], topic: str) -> int:
     """Fail before the first event if Kafka or the topic is not there."""
+    client = client_of(AdminClient, client_config)
     try:
-        topics = AdminClient(client_config).list_topics(timeout=_METADATA_SECONDS).topics
+        topics = client.list_topics(timeout=_METADATA_SECONDS).topics
     except KafkaException as error:
         raise Unavailable(f"Kafka cannot be reached: {error.args[0].str()}") from error
     if topic not in topics:

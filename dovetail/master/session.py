@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from dovetail.certificates import told
-from dovetail.errors import ConfigError, MasterDataError, Unavailable
+from dovetail.errors import MasterDataError, Unavailable
 from dovetail.roles import lacks
+from dovetail.settings import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,15 +76,8 @@ class Session:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            try:
-                self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
-            except psycopg.ProgrammingError:
-                # Nothing of the URL is shown, as it may be the password.
-                raise ConfigError(
-                    "the database's URL cannot be read: write "
-                    "postgresql://user@host:5432/database, with the special characters of a "
-                    "password percent-encoded"
-                ) from None
+            parts_of(self._url)
+            self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
             for setting in self._settings:
                 self._connection.execute(setting)
         return self._connection

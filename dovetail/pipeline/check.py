@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from dovetail.certificates import told
-from dovetail.errors import ConfigError, DovetailError, MasterDataError, Unavailable
+from dovetail.errors import DovetailError, MasterDataError, Unavailable, hidden
 from dovetail.pipeline.column_types import why_not_key, why_not_output
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.load import load_pipeline
@@ -20,6 +19,7 @@ from dovetail.pipeline.relation import KINDS, Catalogue, Column, Relation
 from dovetail.pipeline.shape import FieldType
 from dovetail.pipeline.summary import summary
 from dovetail.roles import lacks
+from dovetail.settings import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,7 +113,7 @@ def check_master(pipeline: Pipeline, database_url: str) -> list[Finding]:
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:
-    place = _place(url)
+    place = parts_of(url)
     try:
         return psycopg.connect(
             url,
@@ -122,36 +122,17 @@ def _connect(url: str) -> psycopg.Connection[Any]:
             client_encoding="utf8",
         )
     except psycopg.OperationalError as error:
-        reason = _without_password(told(error), place.get("password"))
+        password = str(place.get("password") or "")
+        reason = hidden(told(error), password, quote(password, safe=""))
         raise Unavailable(
             f"PostgreSQL cannot be reached at {_address(place)}: {reason};"
             " check that it runs there and that host, port, user and password are right"
         ) from None
 
 
-def _place(url: str) -> Mapping[str, Any]:
-    """Take the URL apart; nothing of one that cannot be is shown, as it may be the password."""
-    try:
-        place = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        place = None
-    if place is None or "@" in str(place.get("host", "")):
-        raise ConfigError(
-            "the database's URL cannot be read; write postgresql://user@host:5432/database,"
-            " with the special characters of a password percent-encoded ('@' is %40)"
-        )
-    return place
-
-
 def _address(place: Mapping[str, Any]) -> str:
     host, port = place.get("host", "localhost"), place.get("port", 5432)
     return f"{host}:{port}, database '{place.get('dbname', place.get('user', ''))}'"
-
-
-def _without_password(text: str, password: object) -> str:
-    for secret in filter(None, (str(password or ""), quote(str(password or ""), safe=""))):
-        text = text.replace(secret, "***")
-    return text
 
 
 def _error(text: str) -> Finding:

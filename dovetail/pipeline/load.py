@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, hidden
 from dovetail.join.kinds import JoinKind
 from dovetail.pipeline.document import KINDS, Document, NotYaml, misread, read_document
 from dovetail.pipeline.hints import closest
@@ -83,9 +83,10 @@ class _Reading:
         self.variables: dict[Place, str] = {
             (OVERRIDES[variable],): variable for variable in overrides
         }
+        self.overrides = overrides
         self.data = located(_overridden(document.data, overrides), folder)
         self._errors = _errors(self.data)
-        self._faulty: set[Place] = set()
+        self.faulty: set[Place] = set()
 
     def problems(self) -> list[Problem]:
         """List every problem.
@@ -95,7 +96,7 @@ class _Reading:
         """
         found = [*self.document.problems, *self._faults()]
         draft = Draft.model_validate(self._repaired())
-        for rule, problem in broken_rules(draft, self._faulty):
+        for rule, problem in broken_rules(draft, self.faulty):
             overridden = next((read for read in rule.reads if read in self.variables), None)
             if overridden and problem.path not in self.variables:
                 problem = Problem(overridden, str(problem))  # noqa: PLW2901 - the same, elsewhere
@@ -106,14 +107,14 @@ class _Reading:
 
     def _faults(self) -> Iterator[Problem]:
         typos = {path: meant for path, meant in map(self._typo, self._errors) if meant}
-        self._faulty.update(typos.values())
+        self.faulty.update(typos.values())
         for detail in self._errors:
             path = _path(detail)
             own = path[2:] if path[0] == "then" else path
             derived = own[:2] in DERIVED_DEFAULTS and self.document.node(path) is None
             if derived or (detail["type"] == "missing" and path in typos.values()):
                 continue  # told already, where it comes from
-            self._faulty.add(path)
+            self.faulty.add(path)
             yield self._fault(detail, path)
 
     def _typo(self, detail: ErrorDetails) -> tuple[Place, Place | None]:
@@ -332,17 +333,24 @@ class _Report:
     def _fault(self, problem: Problem) -> Fault:
         variable = self._variable(problem)
         if variable:
-            return Fault(None, variable, problem.text)
+            return Fault(None, variable, self._text(problem))
         return Fault(self._line(problem), ".".join(problem.path), problem.text)
 
     def _line_of(self, problem: Problem) -> str:
         variable, line = self._variable(problem), self._line(problem)
         place = f"{self._path}:{line}" if line else f"{self._path}"
-        told = f"{variable}: {problem.text}" if variable else f"{place}: {problem}"
+        told = f"{variable}: {self._text(problem)}" if variable else f"{place}: {problem}"
         return "\\n".join(told.splitlines())
 
     def _order(self, problem: Problem) -> tuple[bool, int]:
         return self._variable(problem) is not None, self._line(problem) or 0
+
+    def _text(self, problem: Problem) -> str:
+        """What is wrong; never a variable's value that cannot be one, whatever got there."""
+        variable = self._variable(problem)
+        if self._reading is None or variable is None or problem.path not in self._reading.faulty:
+            return problem.text
+        return hidden(problem.text, self._reading.overrides[variable])
 
     def _variable(self, problem: Problem) -> str | None:
         return self._reading.variables.get(problem.path) if self._reading else None

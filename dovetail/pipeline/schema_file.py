@@ -48,7 +48,8 @@ def _whole(section: object, settings: Sequence[str], folder: Path) -> object:
     paths = {
         setting: str(folder / name)
         for setting, name in named.items()
-        if isinstance(name, str) and "://" not in name
+        # A URL is a registry's alone; a file may be called as it likes.
+        if isinstance(name, str) and not (setting == "registry" and "://" in name)
     }
     return {**section, **paths}
 

@@ -183,10 +183,10 @@ def _topic(text: str) -> str:
 
 def _registry(text: str | None) -> str | None:
     scheme, separator, rest = (text or "").partition("://")
-    if separator and (scheme not in ("http", "https") or not rest.strip("/")):
-        raise ValueError(f"'{text}' is no registry's URL; write http://host:8081 or https://…")
     if "@" in rest:
         raise ValueError("a password has no place in a pipeline file; leave out user and password")
+    if separator and (scheme not in ("http", "https") or not rest.strip("/")):
+        raise ValueError(f"'{text}' is no registry's URL; write http://host:8081 or https://…")
     return text
 
 

@@ -142,8 +142,8 @@ def run_stage(
 def _seen_from(pipeline: Pipeline, link: int) -> Topology:
     if not 1 <= link <= pipeline.links:
         raise ConfigError(
-            f"DOVETAIL_LINK={link}: {pipeline.name} joins {pipeline.links} tables; give 1 to"
-            f" {pipeline.links}"
+            f"DOVETAIL_LINK is out of range: {pipeline.name} joins {pipeline.links} tables; give 1"
+            f" to {pipeline.links}"
         )
     return Topology(pipeline, link)
 

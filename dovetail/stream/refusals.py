@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from dovetail.certificates import UNVERIFIED, of_brokers
-from dovetail.errors import NotAllowedError, Unavailable
+from dovetail.errors import ConfigError, NotAllowedError, Unavailable, hidden
 from dovetail.permissions import Resource, not_allowed
+from dovetail.settings import variable_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dovetail.errors import DovetailError
     from dovetail.permissions import Permission
@@ -30,6 +31,7 @@ _NOBODY = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
+_Client = TypeVar("_Client")
 _FOR_SCRAM = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD_FILE"
 _FOR_OAUTH = ", ".join(
     (
@@ -37,6 +39,20 @@ _FOR_OAUTH = ", ".join(
         *("KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE", "KAFKA_HTTPS_CA_LOCATION"),
     )
 )
+
+
+def client_of(kind: Callable[[dict[str, Any]], _Client], config: Mapping[str, Any]) -> _Client:
+    """Make a client; of settings that it does not take, the variables are named."""
+    try:
+        return kind(dict(config))
+    except KafkaException as error:
+        values = {name: value for name, value in config.items() if isinstance(value, str)}
+        text = error.args[0].str()
+        named = " and ".join(variable_of(name) for name in values if name in text)
+        raise ConfigError(
+            f"the Kafka client does not take {named or 'its settings'}: "
+            f"{hidden(text, *values.values())}"
+        ) from None
 
 
 def is_refused(code: int) -> bool:

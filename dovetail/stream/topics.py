@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from dovetail.errors import ConfigError, NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed
 from dovetail.stream.rdkafka import KafkaFailure
-from dovetail.stream.refusals import Strangers, is_refused
+from dovetail.stream.refusals import Strangers, client_of, is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,14 +39,14 @@ _SETTLING = frozenset(
 
 def admin_of(settings: Settings) -> AdminClient:
     # What matters comes back as an error; the client's own log would only tell it again.
-    return AdminClient(settings.client({"log_level": 0}))
+    return client_of(AdminClient, settings.client({"log_level": 0}))
 
 
 def connected(settings: Settings) -> tuple[AdminClient, Strangers]:
     """Give a client that has reached the broker; raise if they do not trust each other."""
     strangers = Strangers(settings)
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": strangers}
-    admin = AdminClient({**settings.client(), **quiet})
+    admin = client_of(AdminClient, {**settings.client(), **quiet})
     _partitions(settings, admin, strangers)
     return admin, strangers
 

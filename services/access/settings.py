@@ -46,7 +46,7 @@ class AccessSettings:
             log.warning("%s does not open what is bound to %s: a token is needed", _LOCAL, host)
         rate = environment.get(_RATE, "").strip() or str(RATE)
         if not rate.isdecimal() and rate != str(RATE):
-            raise ConfigError(f"{_RATE}={rate!r} is not a number of requests a second; write 50")
+            raise ConfigError(f"{_RATE} is not a number of requests a second; write 50")
         return cls(wanted and is_loopback(host), _first_token(environment), float(rate))
 
 
@@ -65,8 +65,9 @@ def _first_token(environment: Mapping[str, str]) -> str | None:
     if file:
         try:
             token = Path(file).read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"{_FILE}: {file} cannot be read: {error.strerror}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"the file that {_FILE} names cannot be read: {why}") from None
     if not token:
         return None
     if len(token) < LEAST_LENGTH:

@@ -13,6 +13,7 @@ from dovetail.pipeline.document import NotYaml, read_document
 from dovetail.pipeline.load import OVERRIDES, parse_pipeline
 from dovetail.pipeline.problem import Fault, InvalidPipelineError
 from dovetail.pipeline.size import format_size
+from dovetail.stream.events.registry import URL
 from services.problem import Blame, Kind, ProblemError, conflict
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 PATCHED = ("algorithm", "memory", "order", "overload")
 """Settings that can be given by themselves."""
 _FREE = ("algorithm", "memory", "order", "overload", "master.refresh", "source.max_event_bytes")
-_FILES = (("source", "schema_file"), ("source", "registry"), ("master", "snapshot"))
+_REGISTRY = ("source", "registry")
+_FILES = (("source", "schema_file"), _REGISTRY, ("master", "snapshot"))
 _WHY_FIXED = {
     "name": "a pipeline keeps its name, for its topics begin with it",
     "key": "the key has placed the events that are in flight",
@@ -139,7 +141,7 @@ def _require_near(document: str, known: str) -> None:
             f"'{path}' is not beside the pipeline file; name a file there",
         )
         for place, path in _files(found.data)
-        if _is_elsewhere(path) and path not in at_home
+        if _is_elsewhere(place, path) and path not in at_home
     )
     if faults:
         raise InvalidPipelineError("\n".join(fault.text for fault in faults), faults)
@@ -156,9 +158,12 @@ def _files(data: dict[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
                 yield (section, setting), path
 
 
-def _is_elsewhere(path: str) -> bool:
+def _is_elsewhere(place: tuple[str, str], path: str) -> bool:
+    """Whether it is a path that leads away; a registry may have a URL, as schemas_at reads it."""
+    if place == _REGISTRY and path.startswith(URL):
+        return False
     pure = PurePath(path)
-    return "://" not in path and (pure.is_absolute() or ".." in pure.parts)
+    return pure.is_absolute() or ".." in pure.parts
 
 
 def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 JSON, LINES = "application/json", "application/x-ndjson"
 _GZIP = 16 + zlib.MAX_WBITS
 """Has zlib read gzip's framing."""
+_PIECE = 4096
 
 
 def media_type(request: Request) -> str:
@@ -100,27 +101,39 @@ class _Plain:
 
 
 class _Inflating(_Plain):
-    """Decompresses as it goes, never further than what is allowed."""
+    """Decompresses as it goes, never further than what is allowed.
+
+    One gzip file may follow another. Each costs a decompressor and the copy of what follows it, so
+    they are counted, and what is handed over at a time is short.
+    """
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._inflate = zlib.decompressobj(_GZIP)
         self._taken = 0
+        self._files = 1
 
     def take(self, chunk: bytes) -> None:
         self._taken += len(chunk)
         if self._taken > settings.MOST_BODY_BYTES:
             raise _too_large()
-        while chunk:
-            if self._inflate.eof:  # one gzip file may follow another
+        for start in range(0, len(chunk), _PIECE):
+            self._inflated(chunk[start : start + _PIECE])
+
+    def _inflated(self, piece: bytes) -> None:
+        while piece:
+            if self._inflate.eof:
+                self._files += 1
+                if self._files > settings.MOST_GZIP_FILES:
+                    raise _too_many_files()
                 self._inflate = zlib.decompressobj(_GZIP)
             room = settings.MOST_BODY_BYTES - len(self._data) + 1
             try:
-                inflated = self._inflate.decompress(chunk, room)
+                inflated = self._inflate.decompress(piece, room)
             except zlib.error as error:
                 raise _not_gzip(str(error)) from None
             super().take(inflated)
-            chunk = self._inflate.unconsumed_tail or self._inflate.unused_data
+            piece = self._inflate.unconsumed_tail or self._inflate.unused_data
 
     def whole(self) -> bytearray:
         if not self._inflate.eof:
@@ -133,6 +146,14 @@ def _too_large() -> RefusalError:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the body has more than {settings.MOST_BODY_BYTES} bytes, decompressed; send the events"
         " in several requests",
+    )
+
+
+def _too_many_files() -> RefusalError:
+    return RefusalError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is more than {settings.MOST_GZIP_FILES} gzip files one behind the other;"
+        " compress it as one",
     )
 
 

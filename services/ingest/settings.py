@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 # What is taken of events by HTTP; docs/http.md tells it to senders.
 MOST_BODY_BYTES = 8 << 20
 """Of a body as it comes, and of what it is decompressed to."""
+MOST_GZIP_FILES = 1_000
+"""One behind the other in a body."""
 MOST_EVENTS = 10_000
 """In one request."""
 MOST_EVENT_BYTES = 1_000_000

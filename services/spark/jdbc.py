@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
-
 from dovetail.errors import ConfigError
+from dovetail.settings import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +18,7 @@ _PASSED = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 
 def jdbc_options(database_url: str) -> dict[str, str]:
     """Options for `spark.read.format("jdbc")`: where, and as whom."""
-    try:
-        given = conninfo_to_dict(database_url)
-    except psycopg.ProgrammingError:
-        # Nothing of the URL is shown, as it may be the password.
-        raise ConfigError(
-            "DATABASE_URL cannot be read: write postgresql://user@host:5432/database, with the "
-            "special characters of a password percent-encoded"
-        ) from None
+    given = parts_of(database_url, "DATABASE_URL")
     host = str(given.get("host") or "localhost")
     if host.startswith("/"):
         raise ConfigError(

@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 from dovetail.certificates import told
 from dovetail.errors import ConfigError, DovetailError, Unavailable
 from dovetail.roles import SCHEMA, lacks
+from dovetail.settings import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,13 +67,12 @@ def control_engine(database_url: str, *, pooled: bool = False) -> sa.Engine:
 
     Pooled, for whoever asks often and takes no locks: connections stay open, and are tried first.
     """
+    parts_of(database_url)
     try:
         url = sa.make_url(database_url).set(drivername="postgresql+psycopg")
-    except SQLAlchemyError:
-        # Nothing of the URL is shown, as it may be the password.
+    except (SQLAlchemyError, ValueError):
         raise ConfigError(
-            "DATABASE_URL cannot be read: write postgresql://user@host:5432/database, with the "
-            "special characters of a password percent-encoded"
+            "the database's URL is not written as one: write postgresql://user@host:5432/database"
         ) from None
     pool: dict[str, Any] = {"poolclass": NullPool}
     if pooled:

@@ -48,5 +48,5 @@ class SparkSettings(Settings):
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise ConfigError(f"SPARK_PARTITIONS={text!r} is not a count; write 4 or another number")
+        raise ConfigError("SPARK_PARTITIONS is not a count; write 4 or another number")
     return int(text)

@@ -111,13 +111,41 @@ def test_a_setting_that_the_environment_overrides_cannot_be_changed():
     documents.require_not_overridden(TEXT, new, {"DOVETAIL_MEMORY": "64MiB"})
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../../secrets/x.avsc"])
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../../secrets/x.avsc", "x://../../../etc/passwd", "https://../../etc/passwd"],
+)
 def test_files_elsewhere_are_not_read_for_somebody_outside(path):
     document = TEXT.replace("format: json", f"format: avro\n  schema_file: {path}")
     with pytest.raises(InvalidPipelineError) as refused:
         documents.parse(document, FILE, {})
     assert [fault.field for fault in refused.value.faults] == ["source.schema_file"]
     assert refused.value.faults[0].line is not None
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "path", "taken"),
+    [
+        ("source", "registry", "http://registry:8081", True),
+        ("source", "registry", "https://registry/a/../b", True),
+        ("source", "registry", "schemas", True),
+        ("source", "registry", "file://../../etc", False),
+        ("source", "registry", "x://../../etc", False),
+        ("source", "registry", " https://../../etc", False),
+        ("master", "snapshot", "http://../../etc", False),
+        ("master", "snapshot", "/var/lib", False),
+        ("master", "snapshot", "snapshots/a", True),
+    ],
+)
+@pytest.mark.parametrize("link", [False, True])
+def test_a_url_is_a_registrys_alone(section, setting, path, taken, link):
+    inner = {section: {setting: path}}
+    document = yaml.safe_dump({"then": [inner]} if link else inner)
+    if taken:
+        documents._require_near(document, "")
+        return
+    with pytest.raises(InvalidPipelineError, match="is not beside the pipeline file"):
+        documents._require_near(document, "")
 
 
 def test_problems_have_line_field_and_cure():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import zlib
 
 import pytest
 from fastapi import FastAPI
@@ -114,6 +115,49 @@ def test_a_gzip_bomb_is_not_inflated(client):
     bomb = gzip.compress(b" " * (50 * settings.MOST_BODY_BYTES))
     assert len(bomb) < settings.MOST_BODY_BYTES
     refused(client, bomb, {**LINES, "content-encoding": "gzip"}, 413)
+
+
+class Counting:
+    """A decompressor that says how much it was given, and how often one was made."""
+
+    def __init__(self):
+        self.made = self.given = 0
+        self._real = zlib.decompressobj
+
+    def __call__(self, bits):
+        self.made += 1
+        inner = self._real(bits)
+        counting = self
+
+        class One:
+            def decompress(self, piece, room):
+                counting.given += len(piece)
+                return inner.decompress(piece, room)
+
+            def __getattr__(self, name):
+                return getattr(inner, name)
+
+        return One()
+
+
+EMPTY = gzip.compress(b"")
+
+
+def test_many_tiny_gzip_files_cost_no_more_than_one(client, monkeypatch):
+    counting = Counting()
+    monkeypatch.setattr("services.ingest.body.zlib.decompressobj", counting)
+    many = EMPTY * (settings.MOST_BODY_BYTES // len(EMPTY))
+    detail = refused(client, many, {**LINES, "content-encoding": "gzip"}, 413)["detail"]
+    assert "compress it as one" in detail
+    assert counting.made <= settings.MOST_GZIP_FILES
+    # What follows a file is handed over anew: never more than a piece of the body.
+    assert counting.given < settings.MOST_BODY_BYTES
+
+
+def test_as_many_gzip_files_as_are_allowed_are_taken(client):
+    body = EMPTY * (settings.MOST_GZIP_FILES - 1) + gzip.compress(b'{"id":1}')
+    refused(client, body, {**LINES, "content-encoding": "gzip"}, 503)
+    refused(client, EMPTY + body, {**LINES, "content-encoding": "gzip"}, 413)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"", gzip.compress(b'{"id":1}')[:-1], b"\x1f\x8b\x08"])

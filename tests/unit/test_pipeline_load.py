@@ -382,11 +382,11 @@ def test_what_is_wrong_with_a_variable_is_told_by_its_name(told: Told) -> None:
         GOOD, DOVETAIL_MEMORY="64M", DOVETAIL_NODES="two", DOVETAIL_ALGORITHM="meshjion"
     ) == [
         (
-            "DOVETAIL_ALGORITHM: 'meshjion' is none of inlj, meshjoin, ameshjoin, hybridjoin,"
+            "DOVETAIL_ALGORITHM: '***' is none of inlj, meshjoin, ameshjoin, hybridjoin,"
             " cmeshjoin, cachejoin, pcsrj, ssbj, ssbj-index, srj, auto; did you mean 'meshjoin'?"
         ),
-        "DOVETAIL_MEMORY: '64M' has an unknown unit; write 64MiB",
-        "DOVETAIL_NODES: 'two' is not a whole number",
+        "DOVETAIL_MEMORY: '***' has an unknown unit; write 64MiB",
+        "DOVETAIL_NODES: '***' is not a whole number",
     ]
 
 
@@ -425,7 +425,7 @@ def test_a_problem_stays_on_one_line_whatever_the_value(told: Told) -> None:
 
 def test_a_negative_number_in_a_variable_is_out_of_range(told: Told) -> None:
     assert told(GOOD, DOVETAIL_NODES="-1") == [
-        "DOVETAIL_NODES: -1 is out of range; write at least 1"
+        "DOVETAIL_NODES: *** is out of range; write at least 1"
     ]
 
 

@@ -7,6 +7,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dovetail.errors import ConfigError
 from dovetail.settings import Settings
+from dovetail.stream.rdkafka.client import new_conf
+from dovetail.stream.topics import admin_of
 
 LEAST = {"KAFKA_BOOTSTRAP": "broker:9092", "DATABASE_URL": "postgresql://host/base"}
 
@@ -31,8 +33,8 @@ def test_a_missing_address_is_named_with_an_example(name, value):
 
 @pytest.mark.parametrize("name", ["DOVETAIL_NODE", "DOVETAIL_PORT"])
 def test_what_is_no_number_is_refused_by_name(name):
-    with pytest.raises(ConfigError, match=f"{name}='one' is not a whole number"):
-        Settings.from_environment({**LEAST, name: "one"})
+    with pytest.raises(ConfigError, match=f"^{name} is not a whole number$"):
+        Settings.from_environment({**LEAST, name: "s3cret"})
 
 
 def test_security_settings_reach_the_kafka_client_and_other_variables_do_not():
@@ -131,10 +133,14 @@ def test_the_control_services_tables_may_be_another_users(tmp_path):
     assert "s3cret" not in repr(settings)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    environment = {**LEAST, "KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "none")}
-    with pytest.raises(ConfigError, match=r"KAFKA_SASL_PASSWORD_FILE: .*none cannot be read"):
-        Settings.from_environment(environment)
+def test_a_file_that_cannot_be_read_is_told_by_its_variable(tmp_path):
+    for value in (str(tmp_path / "s3cret"), "s3cret", str(tmp_path)):
+        environment = {**LEAST, "KAFKA_SASL_PASSWORD_FILE": value}
+        with pytest.raises(
+            ConfigError, match=r"file that KAFKA_SASL_PASSWORD_FILE names cannot be read: \w+"
+        ) as refused:
+            Settings.from_environment(environment)
+        assert value not in str(refused.value)
 
 
 def test_a_secret_that_is_given_twice_is_refused_and_not_shown(tmp_path):
@@ -166,3 +172,67 @@ def test_who_needs_no_database_is_not_asked_for_one(tmp_path):
 def test_who_says_who_it_is_is_known(protocol):
     assert Settings.from_environment({**LEAST, "KAFKA_SECURITY_PROTOCOL": protocol}).is_known
     assert not Settings.from_environment(LEAST).is_known
+
+
+# --- what is refused is not shown
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "CONTROL_DATABASE_URL"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres//ann:s3cret@host/base",
+        "ann:s3cret@host",
+        "s3cret",
+        "postgresql://ann:s3/cret@host/base",
+        "postgresql://ann:12/s3cret@host/base",
+        "postgresql://ann:s3cret@host:x/base",
+        "postgresql://ann:s3%zzcret@host/base",
+        "postgresql://ann@host/base?s3cret=1",
+        "postgresql://[s3cret/base",
+        "postgresql://ann:one@s3cret@host:1/base",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_by_name(name, url):
+    with pytest.raises(ConfigError, match=f"^{name} cannot be read: write postgresql:") as refused:
+        Settings.from_environment({**LEAST, name: url})
+    assert "s3" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///base",
+        "postgresql://one:5432,two:5433/base",
+        "host=db dbname=base user=ann",
+        "postgresql://ann:p%40ss%2Fword@host/base",
+        "postgresql://%2Fvar%2Frun/base",
+    ],
+)
+def test_a_url_that_libpq_can_read_is_taken(url):
+    assert Settings.from_environment({**LEAST, "DATABASE_URL": url}).database_url == url
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"KAFKA_SECURITY_PROTOCOL": "s3cret"},
+        {"KAFKA_SASL_OAUTHBEARER_METHOD": "s3c"},
+        {"KAFKA_SECURITY_PROTOCOL": "SSL", "KAFKA_SSL_KEY_PEM": "s3cret"},
+        {"KAFKA_SECURITY_PROTOCOL": "SSL", "KAFKA_SSL_KEYSTORE_LOCATION": "s3cret"},
+    ],
+)
+def test_what_the_kafka_client_does_not_take_is_named_and_not_shown(options):
+    settings = Settings.from_environment({**LEAST, **options})
+    name = list(options)[-1]
+    with pytest.raises(ConfigError, match=f"does not take .*{name}: ") as refused:
+        admin_of(settings)
+    assert "s3c" not in str(refused.value)
+
+
+def test_nor_by_the_client_of_our_own():
+    with pytest.raises(ConfigError, match="does not take KAFKA_SECURITY_PROTOCOL") as refused:
+        new_conf({"security.protocol": "s3cret"})
+    assert "s3cret" not in str(refused.value)

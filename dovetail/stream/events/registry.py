@@ -25,6 +25,8 @@ from dovetail.kernels import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+URL = ("http://", "https://")
+"""How the place of a registry begins; any other is a folder."""
 HEADER_BYTES = 5
 NO_HEADER = -1
 _UNKNOWN_ID = 40403
@@ -93,8 +95,7 @@ class SchemaRegistry:
 
 def schemas_at(place: str) -> Schemas:
     """Take a URL for a registry and anything else for a folder."""
-    is_url = place.startswith(("http://", "https://"))
-    return SchemaRegistry(place) if is_url else SchemaFiles(Path(place))
+    return SchemaRegistry(place) if place.startswith(URL) else SchemaFiles(Path(place))
 
 
 def _object(body: bytes, url: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Self
 
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, hidden
+from dovetail.settings import variable_of
 from dovetail.stream.rdkafka.library import LogCallback, library
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ def new_conf(config: Config) -> Any:
         problem = ctypes.create_string_buffer(512)
         if lib.conf_set(conf, name.encode(), _text(value), problem, len(problem)):
             lib.conf_destroy(conf)
-            raise ConfigError(f"Kafka setting {name}={value!r}: {problem.value.decode()}")
+            told = hidden(problem.value.decode(), str(value))
+            raise ConfigError(f"the Kafka client does not take {variable_of(name)}: {told}")
     lib.conf_set_log_cb(conf, _to_logging)
     return conf
 
