@@ -50,6 +50,7 @@ from dovetail.join.records import (
     CACHED,
     COUNT,
     ENTRY,
+    HASHED,
     READ_AT,
     SIZE,
     STANDS_AT,
@@ -60,10 +61,12 @@ from dovetail.join.records import (
     append,
     blocks_of_key,
     enter,
+    fetch_record,
+    fetch_slot,
     forget,
-    home_of,
-    look_ahead,
+    hashed,
     seek,
+    tag_in,
     tag_of,
     unlink,
 )
@@ -233,11 +236,11 @@ def _probe(
     used = np.empty(len(values), np.int64)
     state[BATCH] = (state[BATCH] + 1) & 0x7FFFFFFF
     batch = state[BATCH]
+    tags = np.empty(HASHED, np.int64)
     found = distinct = size = 0
     for i in range(len(values)):
-        if i + _KEYS_AHEAD < len(values):
-            look_ahead(pool, values[i + _KEYS_AHEAD], values[i + _KEYS_AHEAD // 2])
-        key = seek(pool, values[i], texts, bounds[i], bounds[i + 1])
+        tag = hashed(pool, values, texts, bounds, i, tags)
+        key = seek(pool, tag, values[i], texts, bounds[i], bounds[i + 1])
         if key == NONE:
             misses[i - found] = i
             continue
@@ -354,8 +357,7 @@ def _evict_one(pool: Pool, departed: Departed, eviction: int) -> bool:
         following = field(pool, behind, BEHIND)
         prefetch(pool.longs, following * LONGS)
         prefetch(pool.longs, field(pool, behind, ENTRY) * LONGS)
-        tag = tag_of(pool.longs[behind * LONGS + VALUE])
-        prefetch(pool.slots, home_of(len(pool.slots), tag))
+        fetch_slot(pool, tag_in(pool, behind), pool.longs[behind * LONGS + VALUE])
     return True
 
 
@@ -393,14 +395,23 @@ def _keep(
         text = start + HEADER + 4 * load_int32(data, start + ENTRY_ROWS)
         text_end = text + load_int32(data, start + KEY_LENGTH)
         key = load_int64(data, start)
-        if needed * LARGEST_SHARE > limit or seek(pool, key, data, text, text_end) != NONE:
+        tag = tag_of(pool, key, data, text, text_end)
+        if needed * LARGEST_SHARE > limit or seek(pool, tag, key, data, text, text_end) != NONE:
             continue
         room, left = _make_room(pool, departed, needed, limit, eviction)
         evicted += left
         if room:
-            _hold(pool, key, data, start, end, text, text_end, needed)
+            _hold(pool, tag, key, data, start, end, text, text_end, needed)
             kept += 1
     return kept, evicted
+
+
+@inner
+def _tag_at(pool: Pool, data: Bytes, start: int) -> int:
+    """The tag of the key whose entry starts there."""
+    text = start + HEADER + 4 * load_int32(data, start + ENTRY_ROWS)
+    end = text + load_int32(data, start + KEY_LENGTH)
+    return tag_of(pool, load_int64(data, start), data, text, end)
 
 
 @inner
@@ -419,13 +430,15 @@ def _take(
     for i in range(len(wanted)):
         if i + _KEYS_AHEAD < len(wanted):
             far, near = bounds[i + _KEYS_AHEAD], bounds[i + _KEYS_AHEAD // 2]
-            look_ahead(pool, load_int64(data, far), load_int64(data, near))
+            fetch_slot(pool, _tag_at(pool, data, far), load_int64(data, far))
+            fetch_record(pool, _tag_at(pool, data, near))
         start, end = bounds[i], bounds[i + 1]
         needed = _takes(data, start, end)
         text = start + HEADER + 4 * load_int32(data, start + ENTRY_ROWS)
         text_end = text + load_int32(data, start + KEY_LENGTH)
         key = load_int64(data, start)
-        record = seek(pool, key, data, text, text_end)
+        tag = tag_of(pool, key, data, text, text_end)
+        record = seek(pool, tag, key, data, text, text_end)
         wants = wanted[i]
         count = 0
         credit = needed * CREDIT
@@ -438,7 +451,7 @@ def _take(
             room, left = _make_room(pool, departed, needed, limit, eviction)
             evicted += left
             if room:
-                record = _hold(pool, key, data, start, end, text, text_end, needed)
+                record = _hold(pool, tag, key, data, start, end, text, text_end, needed)
                 pool.words[record * WORDS + COUNT] = count
                 pool.words[record * WORDS + READ_AT] = read_at[i]
                 pool.longs[record * LONGS + START] = credit
@@ -452,7 +465,8 @@ def _take(
 def _drop(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> int:
     dropped = 0
     for i in range(len(values)):
-        record = seek(pool, values[i], texts, bounds[i], bounds[i + 1])
+        tag = tag_of(pool, values[i], texts, bounds[i], bounds[i + 1])
+        record = seek(pool, tag, values[i], texts, bounds[i], bounds[i + 1])
         if record != NONE:
             _evict(pool, record)
             dropped += 1
@@ -488,6 +502,7 @@ def _sweep(pool: Pool, departed: Departed, first: int, end: int, before: int) ->
 @inner
 def _hold(
     pool: Pool,
+    tag: int,
     key: int,
     data: Bytes,
     start: int,
@@ -496,7 +511,7 @@ def _hold(
     text_end: int,
     takes: int,
 ) -> int:
-    record = enter(pool, key, CACHED, data, text, text_end)
+    record = enter(pool, tag, key, CACHED, data, text, text_end)
     word = record * WORDS
     entry = take(pool)
     write(pool, entry, LINK, data, start, end - start)

@@ -26,6 +26,7 @@ import numpy as np
 from dovetail.errors import MasterDataError
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
+from dovetail.join.seeds import SEEDS
 from dovetail.join.table import find, new_table, put
 from dovetail.kernels import kernel
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.seeds import Seeds
 
 HEADER = 24
 KEY, SIZE, ROWS, KEY_LENGTH, RESERVED = 0, 8, 12, 16, 20
@@ -98,6 +100,7 @@ class Entries:
         hash with one that was, for example.
         """
         owners = _owners(
+            SEEDS,
             keys.values,
             keys.texts.data,
             keys.texts.bounds,
@@ -132,7 +135,7 @@ def entries_at(data: Bytes, starts: Ints) -> Column:
 
 def distinct(keys: JoinKeys) -> tuple[Ints, Ints]:
     """Return the positions of each key's first appearance, and each key's rank in them."""
-    return _distinct(keys.values, keys.texts.data, keys.texts.bounds)
+    return _distinct(SEEDS, keys.values, keys.texts.data, keys.texts.bounds)
 
 
 def _require_sizes(keys: JoinKeys, counts: Ints, sizes: Ints) -> None:
@@ -155,16 +158,17 @@ def _ends(data: Bytes, starts: Ints) -> Ints:
 
 
 @kernel
-def _distinct(values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
+def _distinct(seeds: Seeds, values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
     slots, positions = new_table(len(values))
     firsts = np.empty(len(values), np.int64)
     ranks = np.empty(len(values), np.int64)
     rank_at = np.empty(len(values), np.int64)
     count = 0
     for i in range(len(values)):
-        first = find(slots, positions, values[i], data, bounds, data, bounds[i], bounds[i + 1])
+        start, end = bounds[i], bounds[i + 1]
+        first = find(seeds, slots, positions, values[i], data, bounds, data, start, end)
         if first < 0:
-            put(slots, positions, values[i], i)
+            put(seeds, slots, positions, values[i], data, bounds, i)
             firsts[count] = i
             rank_at[i] = count
             ranks[i] = count
@@ -176,6 +180,7 @@ def _distinct(values: Ints, data: Bytes, bounds: Ints) -> tuple[Ints, Ints]:
 
 @kernel
 def _owners(
+    seeds: Seeds,
     values: Ints,
     texts: Bytes,
     text_bounds: Ints,
@@ -186,12 +191,12 @@ def _owners(
     """For each row the position of its key, or -1."""
     slots, positions = new_table(len(values))
     for i in range(len(values)):
-        put(slots, positions, values[i], i)
+        put(seeds, slots, positions, values[i], texts, text_bounds, i)
     owners = np.empty(len(row_values), np.int64)
     for row in range(len(row_values)):
         start, end = row_text_bounds[row], row_text_bounds[row + 1]
         owners[row] = find(
-            slots, positions, row_values[row], texts, text_bounds, row_texts, start, end
+            seeds, slots, positions, row_values[row], texts, text_bounds, row_texts, start, end
         )
     return owners
 

@@ -43,8 +43,9 @@ from dovetail.join.records import (
     START,
     TEXT,
     VALUE,
-    home_of,
-    look_ahead,
+    cell_of,
+    fetch_record,
+    fetch_slot,
     seek,
     set_state,
     state_of,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, JoinKeys
     from dovetail.join.entry import MasterRows
 
-_AHEAD = 16
 _NEAR = 8
 _FAR = 32
 _CHUNK = 1024
@@ -100,27 +100,31 @@ def _matches(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> tuple[Ints
     matched = np.empty(_CHUNK, np.int64)
     owners = np.empty(_CHUNK, np.int64)
     candidates = np.empty(_CHUNK, np.int64)
+    tags = np.empty(_CHUNK, np.int64)
     count = 0
     for first in range(0, len(values), _CHUNK):
         end = min(first + _CHUNK, len(values))
-        found = _filter(pool.filter, values, first, end, candidates)
+        found = _filter(pool, values, first, end, candidates)
         if count + found > len(matched):
             matched = np.concatenate((matched, np.empty(len(matched), np.int64)))
             owners = np.concatenate((owners, np.empty(len(owners), np.int64)))
-        count = _verify(pool, values, texts, bounds, candidates, found, matched, owners, count)
+        count = _verify(
+            pool, values, texts, bounds, candidates, tags, found, matched, owners, count
+        )
     return matched[:count], owners[:count]
 
 
 @inner
-def _filter(cells: Bytes, values: Ints, first: int, end: int, candidates: Ints) -> int:
+def _filter(pool: Pool, values: Ints, first: int, end: int, candidates: Ints) -> int:
     """Find the rows that a key may wait for: most rows of a scan are nobody's and end here."""
+    cells = pool.filter
     count = 0
     for row in range(first, end):
         if row + _FAR < len(values):
-            prefetch(cells, home_of(len(cells), tag_of(values[row + _FAR])))
+            prefetch(cells, cell_of(pool, values[row + _FAR]))
         # Written in any case and counted if it may match: there is no branch to guess.
         candidates[count] = row
-        count += cells[home_of(len(cells), tag_of(values[row]))] != 0
+        count += cells[cell_of(pool, values[row])] != 0
     return count
 
 
@@ -131,19 +135,23 @@ def _verify(
     texts: Bytes,
     bounds: Ints,
     candidates: Ints,
+    tags: Ints,
     found: int,
     matched: Ints,
     owners: Ints,
     count: int,
 ) -> int:
     """Add those of the candidates that a key does wait for."""
+    # The table and the records are larger than any cache: ask for them in time.
     for nth in range(found):
-        # The table and the records are larger than any cache: ask for them in time.
-        if nth + _AHEAD < found:
-            far, near = candidates[nth + _AHEAD], candidates[nth + _AHEAD // 2]
-            look_ahead(pool, values[far], values[near])
         row = candidates[nth]
-        key = seek(pool, values[row], texts, bounds[row], bounds[row + 1])
+        tags[nth] = tag_of(pool, values[row], texts, bounds[row], bounds[row + 1])
+        fetch_slot(pool, tags[nth], values[row])
+    for nth in range(found):
+        if nth + _NEAR < found:
+            fetch_record(pool, tags[nth + _NEAR])
+        row = candidates[nth]
+        key = seek(pool, tags[nth], values[row], texts, bounds[row], bounds[row + 1])
         if key != NONE and state_of(pool, key) == PENDING:
             matched[count] = row
             owners[count] = key

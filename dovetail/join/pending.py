@@ -55,6 +55,7 @@ from dovetail.join.records import (
     CACHED,
     COUNT,
     FIRST_EVENT,
+    HASHED,
     LAST_EVENT,
     PENDING,
     ROWS,
@@ -66,12 +67,12 @@ from dovetail.join.records import (
     append,
     blocks_of_key,
     enter,
+    fetch_slot,
     forget,
-    home_of,
-    look_ahead,
+    hashed,
     seek,
     state_of,
-    tag_of,
+    tag_in,
     text_length,
 )
 from dovetail.kernels import kernel
@@ -221,15 +222,15 @@ def _admit(
     possible = len(values) if state[CACHED_KEYS] else 0
     hits = np.empty(possible, np.int64)
     owners = np.empty(possible, np.int64)
+    tags = np.empty(HASHED, np.int64)
     found = 0
     missed = 0
     for i in range(len(values)):
-        if i + _AHEAD < len(values):
-            look_ahead(pool, values[i + _AHEAD], values[i + _AHEAD // 2])
         if distance != UNBOUNDED and _too_far(pool, distance):
             return i, hits[:found].copy(), owners[:found].copy()
         text, text_end = text_bounds[i], text_bounds[i + 1]
-        key = seek(pool, values[i], texts, text, text_end)
+        tag = hashed(pool, values, texts, text_bounds, i, tags)
+        key = seek(pool, tag, values[i], texts, text, text_end)
         if key != NONE and state_of(pool, key) == CACHED:
             use(pool, key, by_recency)
             hits[found] = i
@@ -243,7 +244,7 @@ def _admit(
             if missed == most or state[FREE] - kept_free < needed:
                 return i, hits[:found].copy(), owners[:found].copy()
             if key == NONE:
-                key = enter(pool, values[i], PENDING, texts, text, text_end)
+                key = enter(pool, tag, values[i], PENDING, texts, text, text_end)
                 _await(pool, key, start)
                 kept_free += rows_a_key
             _add_event(pool, key, ids[i], data, bounds[i], length)
@@ -323,8 +324,10 @@ def _keys_of(pool: Pool, records: Ints) -> tuple[Ints, Bytes, Ints]:
 @kernel
 def _awaited(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> Flags:
     awaited = np.zeros(len(values), np.bool_)
+    tags = np.empty(HASHED, np.int64)
     for i in range(len(values)):
-        key = seek(pool, values[i], texts, bounds[i], bounds[i + 1])
+        tag = hashed(pool, values, texts, bounds, i, tags)
+        key = seek(pool, tag, values[i], texts, bounds[i], bounds[i + 1])
         awaited[i] = key != NONE and state_of(pool, key) == PENDING
     return awaited
 
@@ -394,9 +397,8 @@ def _remove(pool: Pool, answered: Ints) -> tuple[Bytes, Ints, Ints, Ints, Ints, 
     state[KEYS] -= len(answered)
     for rank in range(len(answered)):
         if rank + _AHEAD < len(answered):
-            tag = tag_of(longs[answered[rank + _AHEAD] * LONGS + VALUE])
-            prefetch(pool.slots, home_of(len(pool.slots), tag))
-            prefetch(pool.filter, home_of(len(pool.filter), tag))
+            ahead = answered[rank + _AHEAD]
+            fetch_slot(pool, tag_in(pool, ahead), longs[ahead * LONGS + VALUE])
         blocks[rank] += blocks_of_key(text_length(pool, answered[rank]))
         forget(pool, answered[rank])
     return data, bounds, ids, ranks, counts, blocks

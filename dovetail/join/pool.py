@@ -27,10 +27,12 @@ import numpy as np
 
 from dovetail.errors import ConfigError
 from dovetail.join.memory import copy, prefetch
+from dovetail.join.seeds import SEEDS
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
+    from dovetail.join.seeds import Seeds
 
 BLOCK = 64
 LINK = 4
@@ -89,6 +91,8 @@ class Pool(NamedTuple):
     free: SmallInts
     filter: Bytes
     state: Ints
+    seeds: Seeds
+    """Of the whole process (stir.py)."""
 
     @property
     def blocks(self) -> int:
@@ -122,6 +126,7 @@ def new_pool(budget: int) -> Pool:
         np.arange(blocks - 1, -1, -1, dtype=np.int32),
         np.zeros(CELLS_A_BLOCK * blocks, np.uint8),
         state,
+        SEEDS,
     )
 
 

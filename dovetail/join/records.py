@@ -4,7 +4,7 @@ A key is pending (its events wait, H_S) or cached (its entry answers, H_R), neve
 probe of one table says which. Words of four bytes:
 
          pending                          cached
-     0   –                                –
+     0   32 bits of the key's hash        the same
      1   length of text · 4 + state       the same
      2   join key, 8 bytes                the same
      4   first block of the text          the same
@@ -20,15 +20,13 @@ probe of one table says which. Words of four bytes:
     14   start, 8 bytes: the first page   credit (cached.py), 8 bytes
          that it has seen
 
-Different texts may share a 64-bit hash: they stand side by side in the table and are told
-apart by their bytes.
+A text key has the public 64-bit hash of its text as its join key. Different texts may share it: in
+the table they stand by a hash of the process's own (stir.py), and are told apart by their bytes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dovetail.join.memory import prefetch
 from dovetail.join.pool import (
@@ -44,11 +42,14 @@ from dovetail.join.pool import (
     take,
     write,
 )
+from dovetail.join.stir import identity, stirred
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Bytes
+    from dovetail.join.columns import Bytes, Ints
     from dovetail.join.pool import Pool
 
+TAG = 0
+"""In a record's first word, where other blocks name the next one of their chain."""
 STATE, TEXT, BEFORE, BEHIND, COUNT, START = 1, 4, 6, 7, 10, 7
 VALUE = 1
 """VALUE and START count words of eight bytes."""
@@ -56,24 +57,35 @@ ROWS_BYTES, FIRST_EVENT, LAST_EVENT, ROWS_FIRST, ROWS_LAST, ROWS = 5, 8, 9, 11, 
 SIZE, ENTRY, TAKES, USED_BY, STANDS_AT, READ_AT = 5, 8, 9, 11, 12, 13
 
 PENDING, CACHED, ANSWERED = 1, 2, 3
-_FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
-_STIR = np.uint64(0xD6E8FEB86659FD93)
+HASHED = 256
+"""Keys of a batch that are hashed before the first of them is sought."""
+_NEAR = 8
 _LOW = 0xFFFFFFFF
 _FULL = 255
 
 
 @inner
-def tag_of(key: int) -> int:
-    """32 bits of the key's hash: they choose its slot and tell most others apart from it."""
-    mixed = np.uint64(key) * _FIBONACCI
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * _STIR
-    return np.int64(mixed >> np.uint64(32))  # type: ignore[return-value]
+def tag_of(pool: Pool, key: int, data: Bytes, start: int, end: int) -> int:
+    """32 bits of a key's hash: they choose its slot and tell most others apart from it."""
+    return (stirred(pool.seeds, identity(pool.seeds, key, data, start, end)) >> 32) & _LOW
+
+
+@inner
+def tag_in(pool: Pool, block: int) -> int:
+    """The tag that a record was entered by."""
+    return field(pool, block, TAG) & _LOW
 
 
 @inner
 def home_of(capacity: int, tag: int) -> int:
     """The slot at which a search starts, of any number of slots (fastrange)."""
     return (tag * capacity) >> 32
+
+
+@inner
+def cell_of(pool: Pool, key: int) -> int:
+    """The cell of the filter that counts a key; texts that share a public hash share it."""
+    return home_of(len(pool.filter), (stirred(pool.seeds, key) >> 32) & _LOW)
 
 
 @inner
@@ -93,18 +105,17 @@ def set_state(pool: Pool, block: int, state: int) -> None:
 
 
 @inner
-def _count(pool: Pool, tag: int, change: int) -> None:
+def _count(pool: Pool, key: int, change: int) -> None:
     # A cell that has once been full stays so: it may stand for more keys than it can count.
-    cell = home_of(len(pool.filter), tag)
+    cell = cell_of(pool, key)
     if pool.filter[cell] < _FULL:
         pool.filter[cell] += change
 
 
 @inner
-def seek(pool: Pool, key: int, data: Bytes, start: int, end: int) -> int:
+def seek(pool: Pool, tag: int, key: int, data: Bytes, start: int, end: int) -> int:
     """Return the record of the key whose text is `data[start:end]`, or NONE."""
     capacity = len(pool.slots)
-    tag = tag_of(key)
     at = home_of(capacity, tag)
     while pool.slots[at] != NONE:
         slot = pool.slots[at]
@@ -123,15 +134,32 @@ def seek(pool: Pool, key: int, data: Bytes, start: int, end: int) -> int:
 
 
 @inner
-def look_ahead(pool: Pool, far: int, near: int) -> None:
-    """Fetch the slot of a key that comes later, and the record of one that comes soon."""
-    capacity = len(pool.slots)
-    tag = tag_of(far)
-    prefetch(pool.slots, home_of(capacity, tag))
-    prefetch(pool.filter, home_of(len(pool.filter), tag))
-    slot = pool.slots[home_of(capacity, tag_of(near))]
+def fetch_slot(pool: Pool, tag: int, key: int) -> None:
+    """Ask for what a search for a key, and its entering, will touch first."""
+    prefetch(pool.slots, home_of(len(pool.slots), tag))
+    prefetch(pool.filter, cell_of(pool, key))
+
+
+@inner
+def fetch_record(pool: Pool, tag: int) -> None:
+    """Ask for the record that a search will most likely end at; its slot was asked for before."""
+    slot = pool.slots[home_of(len(pool.slots), tag)]
     if slot != NONE:
         prefetch(pool.longs, (slot & _LOW) * LONGS)
+
+
+@inner
+def hashed(pool: Pool, values: Ints, texts: Bytes, bounds: Ints, i: int, tags: Ints) -> int:
+    """The tag of a batch's key; called for one after the other, with room for HASHED of them."""
+    nth = i % HASHED
+    if nth == 0:
+        for ahead in range(i, min(i + HASHED, len(values))):
+            tag = tag_of(pool, values[ahead], texts, bounds[ahead], bounds[ahead + 1])
+            tags[ahead - i] = tag
+            fetch_slot(pool, tag, values[ahead])
+    if nth + _NEAR < HASHED and i + _NEAR < len(values):
+        fetch_record(pool, tags[nth + _NEAR])
+    return tags[nth]  # type: ignore[no-any-return]
 
 
 @inner
@@ -141,12 +169,13 @@ def blocks_of_key(text: int) -> int:
 
 
 @inner
-def enter(pool: Pool, key: int, state: int, data: Bytes, start: int, end: int) -> int:
+def enter(pool: Pool, tag: int, key: int, state: int, data: Bytes, start: int, end: int) -> int:
     """Make the record of a key that has none; the caller knows that there is room."""
     block = take(pool)
     word = block * WORDS
     for i in range(1, WORDS):
         pool.words[word + i] = NONE
+    pool.words[word + TAG] = tag
     pool.words[word + STATE] = (end - start) << 2 | state
     pool.longs[block * LONGS + VALUE] = key
     if end > start:
@@ -154,14 +183,13 @@ def enter(pool: Pool, key: int, state: int, data: Bytes, start: int, end: int) -
         pool.words[word + TEXT] = text
         write(pool, text, LINK, data, start, end - start)
     capacity = len(pool.slots)
-    tag = tag_of(key)
     at = home_of(capacity, tag)
     while pool.slots[at] != NONE:
         at += 1
         if at == capacity:
             at = 0
     pool.slots[at] = (tag << 32) | block
-    _count(pool, tag, 1)
+    _count(pool, key, 1)
     return block
 
 
@@ -169,14 +197,13 @@ def enter(pool: Pool, key: int, state: int, data: Bytes, start: int, end: int) -
 def forget(pool: Pool, block: int) -> None:
     """Free a record and its text, and close the gap in the table."""
     capacity = len(pool.slots)
-    tag = tag_of(pool.longs[block * LONGS + VALUE])
-    at = home_of(capacity, tag)
+    at = home_of(capacity, tag_in(pool, block))
     while pool.slots[at] & _LOW != block:
         at += 1
         if at == capacity:
             at = 0
     _close(pool, at)
-    _count(pool, tag, -1)
+    _count(pool, pool.longs[block * LONGS + VALUE], -1)
     give_chain(pool, field(pool, block, TEXT))
     pool.words[block * WORDS] = NONE
     give_chain(pool, block)

@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.join.memory import prefetch
+from dovetail.join.seeds import SEEDS
+from dovetail.join.stir import stirred
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dovetail.join.columns import Flags, Ints
+    from dovetail.join.seeds import Seeds
 
     Words = NDArray[np.uint64]
 
 _LINE_BITS, _LINE_WORDS = 512, 8
 _BITS_A_KEY = 8
 _AHEAD = 16
-_FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SeenLately:
@@ -53,7 +55,7 @@ class SeenLately:
         while done < len(keys):
             end = done + self._most - self._added
             part = keys[done:end]
-            self._added += _see(self._newer, self._older, part, seen[done:end])
+            self._added += _see(SEEDS, self._newer, self._older, part, seen[done:end])
             done += len(part)
             if self._added >= self._most:
                 self._newer, self._older = self._older, self._newer
@@ -63,27 +65,21 @@ class SeenLately:
 
 
 @kernel
-def _hash(key: int) -> np.uint64:
-    mixed = np.uint64(key) * _FIBONACCI
-    return (mixed ^ (mixed >> np.uint64(29))) * _FIBONACCI
-
-
-@kernel
 def _line(words: Words, mixed: np.uint64) -> int:
     lines = np.uint64(len(words) // _LINE_WORDS)
     return np.int64(((mixed >> np.uint64(32)) * lines) >> np.uint64(32)) * _LINE_WORDS  # type: ignore[return-value]
 
 
 @kernel
-def _see(newer: Words, older: Words, keys: Ints, seen: Flags) -> int:
+def _see(seeds: Seeds, newer: Words, older: Words, keys: Ints, seen: Flags) -> int:
     """Return how many were not in the newer filter."""
     added = 0
     for i in range(len(keys)):
         if i + _AHEAD < len(keys):
-            ahead = _line(newer, _hash(keys[i + _AHEAD]))
+            ahead = _line(newer, np.uint64(stirred(seeds, keys[i + _AHEAD])))
             prefetch(newer, ahead)
             prefetch(older, ahead)
-        mixed = _hash(keys[i])
+        mixed = np.uint64(stirred(seeds, keys[i]))
         line = _line(newer, mixed)
         in_newer = True
         in_older = True

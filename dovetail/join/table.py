@@ -1,10 +1,10 @@
 """Open addressing over 64-bit join keys: the table under a lookup.
 
 Two arrays side by side: the keys, and for each the position that it stands for (-1 =
-empty). Keys spread by Fibonacci hashing, so no key is reserved and sequential ids do
-not cluster; linear probing; at most half full, so that a miss ends after a step or two.
-Different texts may share a 64-bit hash: they stand side by side and are told apart by
-their bytes.
+empty). Keys spread by a hash of the process's own (stir.py), so no key is reserved, sequential ids
+do not cluster, and nobody can send keys that do; linear probing; at most half full, so that a miss
+ends after a step or two. Different texts may share a 64-bit hash: they are told apart by their
+bytes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.join.stir import identity, stirred
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
+    from dovetail.join.seeds import Seeds
 
 EMPTY = -1
-_FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
@@ -32,17 +33,24 @@ def new_table(keys: int) -> tuple[Ints, Ints]:
 
 
 @kernel
-def home(capacity: int, key: int) -> int:
+def home(seeds: Seeds, capacity: int, key: int) -> int:
     """Return the slot, out of a power of two, at which the search for a key starts."""
-    mixed = np.uint64(key) * _FIBONACCI
-    mixed ^= mixed >> np.uint64(32)
-    return np.int64(mixed & np.uint64(capacity - 1))  # type: ignore[return-value]
+    return (stirred(seeds, key) >> 32) & (capacity - 1)
 
 
 @kernel
-def put(slots: Ints, positions: Ints, key: int, position: int) -> None:
-    """Add a key that is known not to be in the table."""
-    at = home(len(slots), key)
+def put(
+    seeds: Seeds,
+    slots: Ints,
+    positions: Ints,
+    key: int,
+    texts: Bytes,
+    bounds: Ints,
+    position: int,
+) -> None:
+    """Add the key at this position of a batch; it is known not to be in the table."""
+    start, end = bounds[position], bounds[position + 1]
+    at = home(seeds, len(slots), identity(seeds, key, texts, start, end))
     while positions[at] != EMPTY:
         at = (at + 1) & (len(slots) - 1)
     slots[at] = key
@@ -61,6 +69,7 @@ def same(a: Bytes, start: int, end: int, b: Bytes, other: int, other_end: int) -
 
 @kernel
 def find(
+    seeds: Seeds,
     slots: Ints,
     positions: Ints,
     key: int,
@@ -71,7 +80,7 @@ def find(
     end: int,
 ) -> int:
     """Return the position of the key whose text equals `data[start:end]`, or -1."""
-    at = home(len(slots), key)
+    at = home(seeds, len(slots), identity(seeds, key, data, start, end))
     while positions[at] != EMPTY:
         position = positions[at]
         if slots[at] == key and same(

@@ -17,6 +17,7 @@ from dovetail.join.pool import (
 )
 from dovetail.join.records import (
     PENDING,
+    cell_of,
     enter,
     forget,
     home_of,
@@ -74,14 +75,15 @@ def test_the_table_finds_what_was_entered_and_not_forgotten(name, seed):
         i = int(chance.integers(0, 200))
         value, text = name(i)
         data = bytes_of(text)
-        found = seek(pool, value, data, 0, len(text))
+        tag = tag_of(pool, value, data, 0, len(text))
+        found = seek(pool, tag, value, data, 0, len(text))
         assert found == held.get(i, NONE)
         if i in held:
-            assert pool.filter[home_of(len(pool.filter), tag_of(value))]
+            assert pool.filter[cell_of(pool, value)]
             assert text_length(pool, held[i]) == len(text)
             forget(pool, held.pop(i))
         elif 2 * len(held) < pool.blocks and pool.state[FREE] > 40:
-            held[i] = enter(pool, value, PENDING, data, 0, len(text))
+            held[i] = enter(pool, tag, value, PENDING, data, 0, len(text))
     for i in list(held):
         forget(pool, held.pop(i))
     assert pool.state[FREE] == pool.blocks
@@ -90,7 +92,9 @@ def test_the_table_finds_what_was_entered_and_not_forgotten(name, seed):
 
 
 def test_a_search_starts_within_the_table_whatever_its_size():
+    pool, nothing = new_pool(50_000), bytes_of(b"")
     for capacity in (1, 3, 64, 1_000_003):
-        homes = [home_of(capacity, tag_of(key)) for key in range(-500, 500)]
+        homes = [home_of(capacity, tag_of(pool, key, nothing, 0, 0)) for key in range(-500, 500)]
         assert 0 <= min(homes) <= max(homes) < capacity
-    assert len({home_of(1000, tag_of(key)) for key in range(1000)}) > 550, "ids in a row spread"
+    spread = {home_of(1000, tag_of(pool, key, nothing, 0, 0)) for key in range(1000)}
+    assert len(spread) > 500, "ids in a row spread"

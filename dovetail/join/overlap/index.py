@@ -18,27 +18,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dovetail.join.memory import prefetch
 from dovetail.join.overlap.window import FANOUT, FANOUT_BITS, NEW, SORTED, STALE
 from dovetail.join.pool import inner
+from dovetail.join.stir import identity, stirred
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Ints, SmallInts
+    from dovetail.join.columns import Bytes, Ints, SmallInts
     from dovetail.join.overlap.window import Window
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inner
-def mixed(key: int) -> int:
-    """Spread a key over 64 bits so that its first ones tell keys apart; reversible."""
-    bits = np.uint64(key) * _ODD
-    bits ^= bits >> np.uint64(32)
-    bits *= _ODD
-    return np.int64(bits)  # type: ignore[return-value]
+def mixed(window: Window, key: int, texts: Bytes, start: int, end: int) -> int:
+    """Spread a key over 64 bits so that its first ones tell keys apart: ints completely."""
+    return stirred(window.seeds, identity(window.seeds, key, texts, start, end))
 
 
 @inner

@@ -123,7 +123,7 @@ def _count(window: Window, rows: Rows, step: Step) -> None:
         oldest = step.seen + page - step.pages
         while row < rows.ends[page]:
             far, near = min(row + _AHEAD, last), min(row + _AHEAD // 2, last)
-            look_ahead(window, bits, mixed(rows.values[far]), mixed(rows.values[near]))
+            look_ahead(window, bits, _mixed(window, rows, far), _mixed(window, rows, near))
             _note_run(window, rows, row, bits)
             at = _next_met(window, rows, row, rows.firsts[row], oldest)
             rows.firsts[row] = at
@@ -137,8 +137,14 @@ def _count(window: Window, rows: Rows, step: Step) -> None:
 
 
 @inner
+def _mixed(window: Window, rows: Rows, row: int) -> int:
+    bounds = rows.text_bounds
+    return mixed(window, rows.values[row], rows.texts, bounds[row], bounds[row + 1])
+
+
+@inner
 def _note_run(window: Window, rows: Rows, row: int, bits: int) -> None:
-    key, low, high = mixed(rows.values[row]), rows.lows[row], rows.highs[row]
+    key, low, high = _mixed(window, rows, row), rows.lows[row], rows.highs[row]
     first = first_of(window, bits, key) if low <= high else -1
     rows.firsts[row] = first
     rows.run_ends[row] = run_end(window, bits, first, key, high) if first >= 0 else -1

@@ -66,7 +66,7 @@ def admit(
         window.ends[slot] = used + text + length
         window.texts[slot] = text
         window.matched[slot] = 0
-        window.new_keys[new] = mixed(values[i])
+        window.new_keys[new] = mixed(window, values[i], texts, text_bounds[i], text_bounds[i + 1])
         window.new_lows[new] = lows[i]
         window.new_highs[new] = highs[i]
         window.new_slots[new] = slot

@@ -21,10 +21,12 @@ import numpy as np
 
 from dovetail.errors import ConfigError
 from dovetail.join.memory import move
+from dovetail.join.seeds import SEEDS
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints, SmallInts
+    from dovetail.join.seeds import Seeds
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS
@@ -74,6 +76,8 @@ class Window(NamedTuple):
     """Where in the index the keys start whose first bits are 0, 1, …"""
     bytes: Bytes
     state: Ints
+    seeds: Seeds
+    """Of the whole process (stir.py)."""
 
     @property
     def capacity(self) -> int:
@@ -152,7 +156,7 @@ def _views(buffer: Bytes, capacity: int, state: Ints) -> Window:
         views.append(buffer[at : at + length * dtype.itemsize].view(dtype))
         at += -(-length * dtype.itemsize // 8) * 8
     assert at <= len(buffer), "BYTES_A_SLOT and _SLACK cover all columns"
-    views += [buffer[at:], state]
+    views += [buffer[at:], state, SEEDS]
     return Window._make(views)
 
 

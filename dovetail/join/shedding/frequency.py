@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from dovetail.errors import ConfigError
 from dovetail.join.entry import KEY, ROWS
 from dovetail.join.memory import load_int32, load_int64
+from dovetail.join.seeds import SEEDS
 from dovetail.join.table import home
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Flags, Ints, JoinKeys, SmallInts
+    from dovetail.join.seeds import Seeds
 
 Floats = NDArray[np.float64]
 SmallFloats = NDArray[np.float32]
@@ -75,11 +77,11 @@ class LearntFrequencies:
 
     def learn(self, entries: Bytes, starts: Ints) -> None:
         """Learn from answers: `Answers.entries` and `.starts`, or an `Entries`' data and bounds."""
-        self._rows_answered += _learn(self._keys, self._rows, self._asked, entries, starts)
+        self._rows_answered += _learn(SEEDS, self._keys, self._rows, self._asked, entries, starts)
         self._answers += len(starts)
 
     def frequency(self, keys: JoinKeys) -> Floats:
-        return _look_up(self._keys, self._rows, self._asked, keys.values, self.expected)
+        return _look_up(SEEDS, self._keys, self._rows, self._asked, keys.values, self.expected)
 
 
 def most_keys(budget: int) -> int:
@@ -101,20 +103,20 @@ class KnownFrequencies:
         self._keys: Ints = np.zeros(2 * held, np.int64)
         self._rows: SmallFloats = np.full(2 * held, _FREE, np.float32)
         self._expected = expected
-        _fill(self._keys, self._rows, keys[:held], rows[:held])
+        _fill(SEEDS, self._keys, self._rows, keys[:held], rows[:held])
 
     @property
     def allocated(self) -> int:
         return self._keys.nbytes + self._rows.nbytes
 
     def frequency(self, keys: JoinKeys) -> Floats:
-        return _find(self._keys, self._rows, keys.values, self._expected)
+        return _find(SEEDS, self._keys, self._rows, keys.values, self._expected)
 
 
 @kernel
-def _fill(table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
+def _fill(seeds: Seeds, table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
     for i in range(len(keys)):
-        at = home(len(table), keys[i])
+        at = home(seeds, len(table), keys[i])
         while counts[at] != _FREE and table[at] != keys[i]:
             at = (at + 1) % len(table)
         table[at] = keys[i]
@@ -122,10 +124,10 @@ def _fill(table: Ints, counts: SmallFloats, keys: Ints, rows: Floats) -> None:
 
 
 @kernel
-def _find(table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Floats:
+def _find(seeds: Seeds, table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Floats:
     found = np.empty(len(keys), np.float64)
     for i in range(len(keys)):
-        at = home(len(table), keys[i])
+        at = home(seeds, len(table), keys[i])
         while counts[at] != _FREE and table[at] != keys[i]:
             at = (at + 1) % len(table)
         found[i] = unknown if counts[at] == _FREE else counts[at]
@@ -133,8 +135,8 @@ def _find(table: Ints, counts: SmallFloats, keys: Ints, unknown: float) -> Float
 
 
 @kernel
-def _place_of(keys: Ints, rows: SmallInts, key: int) -> int:
-    first = home(len(keys) // _PLACES, key) * _PLACES
+def _place_of(seeds: Seeds, keys: Ints, rows: SmallInts, key: int) -> int:
+    first = home(seeds, len(keys) // _PLACES, key) * _PLACES
     for at in range(first, first + _PLACES):
         if rows[at] != _FREE and keys[at] == key:
             return at
@@ -142,9 +144,9 @@ def _place_of(keys: Ints, rows: SmallInts, key: int) -> int:
 
 
 @kernel
-def _room_for(rows: SmallInts, asked: Flags, key: int) -> int:
+def _room_for(seeds: Seeds, rows: SmallInts, asked: Flags, key: int) -> int:
     """Return a place of the key's set that is free, or whose key nobody has asked for lately."""
-    first = home(len(rows) // _PLACES, key) * _PLACES
+    first = home(seeds, len(rows) // _PLACES, key) * _PLACES
     for at in range(first, first + _PLACES):
         if rows[at] == _FREE:
             return at
@@ -156,14 +158,16 @@ def _room_for(rows: SmallInts, asked: Flags, key: int) -> int:
 
 
 @kernel
-def _learn(keys: Ints, rows: SmallInts, asked: Flags, entries: Bytes, starts: Ints) -> int:
+def _learn(
+    seeds: Seeds, keys: Ints, rows: SmallInts, asked: Flags, entries: Bytes, starts: Ints
+) -> int:
     """Return how many rows the entries have in all."""
     total = 0
     for start in starts:
         key = load_int64(entries, start + KEY)
-        at = _place_of(keys, rows, key)
+        at = _place_of(seeds, keys, rows, key)
         if at < 0:
-            at = _room_for(rows, asked, key)
+            at = _room_for(seeds, rows, asked, key)
             keys[at] = key
             asked[at] = False
         rows[at] = load_int32(entries, start + ROWS)
@@ -172,10 +176,12 @@ def _learn(keys: Ints, rows: SmallInts, asked: Flags, entries: Bytes, starts: In
 
 
 @kernel
-def _look_up(keys: Ints, rows: SmallInts, asked: Flags, values: Ints, unknown: float) -> Floats:
+def _look_up(
+    seeds: Seeds, keys: Ints, rows: SmallInts, asked: Flags, values: Ints, unknown: float
+) -> Floats:
     found = np.empty(len(values), np.float64)
     for i in range(len(values)):
-        at = _place_of(keys, rows, values[i])
+        at = _place_of(seeds, keys, rows, values[i])
         if at < 0:
             found[i] = unknown
         else:
