@@ -3,6 +3,7 @@
     DovetailError
     ├── ConfigError        a setting or a pipeline file is wrong; the message names the cure
     ├── Unavailable        a broker or a database cannot be reached
+    │   └── SlowError      a database can, and takes longer than there is time for
     ├── NotAllowedError    a broker or a database says who we are not, or what we may not
     ├── MasterDataError    the master table is missing, empty or of the wrong shape
     ├── StackError         the local stack could not be prepared, started or stopped
@@ -33,6 +34,10 @@ class ConfigError(DovetailError):
 
 class Unavailable(DovetailError):  # noqa: N818 - it names a state, not a mistake
     pass
+
+
+class SlowError(Unavailable):
+    """A read was ended because it took too long; the next one may take longer."""
 
 
 class NotAllowedError(DovetailError):

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.errors import MasterDataError, Unavailable
+from dovetail.errors import MasterDataError, SlowError, Unavailable
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
 from dovetail.master.session import Session
@@ -42,15 +42,18 @@ if TYPE_CHECKING:
 _CURE = "`dovetail check` tells what the pipeline needs of it"
 _PATIENCE = (
     # Whoever replaces the table is waited for, but not by holding up everything else.
-    "SET lock_timeout = '10s'",
+    "SET lock_timeout = '4s'",
     # A node that hangs must not keep VACUUM from its work for ever.
     "SET idle_in_transaction_session_timeout = '5min'",
 )
+QUICK_S = 5.0
+"""So long a read may take. A stage reads while its transaction is open, which the broker ends after
+20 s (`dovetail.stream.loop`); what takes longer is read before there is one."""
 
 
 def session_of(database_url: str, pipeline: Pipeline) -> Session:
     settings = (*SETTINGS, *JSON_SETTINGS, *_PATIENCE)
-    return Session(database_url, pipeline.master.table, settings, _CURE)
+    return Session(database_url, pipeline.master.table, settings, _CURE, QUICK_S)
 
 
 def queries_of(pipeline: Pipeline, key: Key) -> Queries:
@@ -136,9 +139,22 @@ class PipelineRelation:
             if isinstance(request, Partition):
                 return self._partition(request, most)
             return self._reader.rows_of(request.keys, most)
+        except SlowError as slow:
+            self._lose()
+            raise SlowError(f"{self._reading(request)}: {slow}") from slow
         except BaseException:
             self._lose()
             raise
+
+    def _reading(self, request: Request) -> str:
+        """What a request reads, for whoever has to find out why it takes so long."""
+        table, columns = self._pipeline.master.table, ", ".join(self._key.columns)
+        if isinstance(request, Pages):
+            return f"reading {request.count} pages of {table} in a row"
+        if isinstance(request, Partition):
+            return f"reading {table} in the order of {columns}"
+        found = f"looking up {len(request.keys)} keys of {table} by {columns}"
+        return found if self._key.findable else f"{found}, on which there is no index"
 
     def close(self) -> None:
         self._ahead.close()

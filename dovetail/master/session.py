@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from dovetail.certificates import told
-from dovetail.errors import MasterDataError, Unavailable
+from dovetail.errors import MasterDataError, SlowError, Unavailable
 from dovetail.roles import lacks
 from dovetail.settings import parts_of
 
@@ -29,17 +30,31 @@ _CONNECTION: dict[str, Any] = {
 }
 _UTF8 = "SET client_encoding = 'UTF8'"
 """What events and Arrow's text are in, whatever the database is encoded in."""
+_LONGEST_S = 240.0
+"""Who reads for longer counts as dead to its consumer group (`max.poll.interval.ms`)."""
 
 
 class Session:
     """One connection to a database, made when it is first needed and anew when it was lost."""
 
-    def __init__(self, url: str, table: str, settings: Sequence[str], cure: str) -> None:
-        """`settings` are statements for a new connection; `cure` says what helps the table."""
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        settings: Sequence[str],
+        cure: str,
+        limit_s: float = 0.0,
+    ) -> None:
+        """`settings` are statements for a new connection; `cure` says what helps the table.
+
+        A statement that takes longer than `limit_s` is a SlowError. The next one has twice as
+        long, so that whatever can be read is read, until one is quick again; 0 is no limit.
+        """
         self._url = url
         self._table = table
         self._settings = (_UTF8, *settings)
         self._cure = cure
+        self._usual_s = self._limit_s = limit_s
         self._connection: psycopg.Connection[Any] | None = None
         self.queries = 0
         """How often `value` was asked for."""
@@ -50,6 +65,9 @@ class Session:
         try:
             yield self._connected()
         except psycopg.OperationalError as error:
+            slow = isinstance(error, psycopg.errors.QueryCanceled) and self._usual_s
+            if slow:
+                raise self._slow(error) from error
             self.close()
             raise Unavailable(f"PostgreSQL cannot be read: {told(error)}") from error
         except psycopg.errors.InsufficientPrivilege as error:
@@ -66,7 +84,11 @@ class Session:
         """Run a query that gives a single value of bytes, or NULL."""
         self.queries += 1
         with self.connection() as connection, connection.cursor(binary=True) as cursor:
+            began = time.monotonic()
             row: tuple[bytes | None] | None = cursor.execute(query).fetchone()
+            if self._limit_s > self._usual_s and time.monotonic() - began < self._usual_s / 2:
+                self._limit_s = self._usual_s
+                cursor.execute(self._limit())
             return None if row is None else row[0]
 
     def close(self) -> None:
@@ -80,4 +102,22 @@ class Session:
             self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
             for setting in self._settings:
                 self._connection.execute(setting)
+            if self._usual_s:
+                self._connection.execute(self._limit())
         return self._connection
+
+    def _limit(self) -> str:
+        return f"SET statement_timeout = {round(self._limit_s * 1000)}"
+
+    def _slow(self, error: psycopg.Error) -> SlowError:
+        """Give the next try more time, and say that the database needs it."""
+        took, self._limit_s = self._limit_s, min(2 * self._limit_s, _LONGEST_S)
+        assert self._connection is not None
+        info = self._connection.info
+        place = f"{info.dbname} at {info.host}:{info.port}"
+        self.close()
+        return SlowError(
+            f"PostgreSQL is slow: {place} has not answered within "
+            f"{took:g} s ({told(error)}). It is asked again and has {self._limit_s:g} s then; look "
+            f"at what it does or waits for (pg_stat_activity), or let it have less to do"
+        )

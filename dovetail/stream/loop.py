@@ -192,6 +192,7 @@ class Loop:
         self._step_started = 0.0
         self._taken = 0
         self._was_full = False
+        self._worked_s = 0.0
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
         self.lag = 0
@@ -272,6 +273,7 @@ class Loop:
             self._handler.close()
 
     def _turn(self) -> None:
+        self._worked_s = 0.0
         try:
             busy = self._handler.busy
             if not busy:
@@ -332,7 +334,10 @@ class Loop:
         # Step 2
         self._producer.begin()
         # Step 3
-        touched = self._work(records)
+        try:
+            touched = self._work(records)
+        finally:
+            self._worked_s = time.monotonic() - started
         # Step 4
         offsets = self._handler.offsets(self._consumer.positions(), touched)
         if offsets:
@@ -402,8 +407,8 @@ class Loop:
         """Undo the step under way, so that its records are read again."""
         pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
         self._failures += 1
-        self.reason = str(error)
-        log.warning("step undone, trying again", extra={"reason": str(error), "pause_s": pause})
+        self.reason = self._why(error)
+        log.warning("step undone, trying again", extra={"reason": self.reason, "pause_s": pause})
         self._ledger.abort()
         if isinstance(error, KafkaFailure) and not error.abortable:
             self._producer.close()
@@ -412,6 +417,15 @@ class Loop:
             self._abort()
         self._stopping.wait(pause)
         self._read_from_committed()
+
+    def _why(self, error: Unavailable) -> str:
+        """Say what failed; the broker ends a transaction for which too much was done."""
+        if self._worked_s < _TRANSACTION_S:
+            return str(error)
+        return (
+            f"a step's own work took {self._worked_s:.0f} s, but the broker ends a transaction "
+            f"after {_TRANSACTION_S:.0f} s: {error}"
+        )
 
     def _read_from_committed(self) -> None:
         """Read again what is not committed; the ledger goes back with it."""

@@ -134,7 +134,7 @@ class DiskHandler(Handler):
 
     @property
     def hungry(self) -> bool:
-        return not self._arrivals and not self._trouble
+        return not (self._arrivals or self._trouble or self._join.slow)
 
     def between_steps(self) -> None:
         self._questions.answer()
@@ -151,7 +151,7 @@ class DiskHandler(Handler):
         self._join.keep(self._slots)
 
     def alarm(self) -> str:
-        return self._answers.matches.alarm
+        return self._join.slow or self._answers.matches.alarm
 
     def open(self, partition: int, ledger: Ledger) -> None:
         """Learn what the slot's last owner has answered above the committed offset."""
@@ -160,7 +160,9 @@ class DiskHandler(Handler):
             self._window.recall(self._progress.read(partition, number))
 
     def drop(self) -> None:
+        slow = self._join.slow
         self._join, self._emigration = self._make_join()
+        self._join.slow = slow
         self._window.clear()
         self._arrivals.clear()
         self._changed.clear()
@@ -180,19 +182,16 @@ class DiskHandler(Handler):
         return found
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
+        slow = bool(self._join.slow)
+        if slow and self._retry_at <= self._clock():
+            # First and once: a transaction's time begins with what is sent in it.
+            self._read_and_answer(producer, ledger)
         self._take(records, producer)
         until = self._clock() + STEP_S
         while self._clock() < until and self._retry_at <= self._clock():
             self._let_in(producer, ledger)
-            try:
-                answers = self._read()
-            except TooManyRowsError as error:
-                self._park(str(error), producer, ledger)
-                continue
-            if answers is None:
+            if slow or not self._read_and_answer(producer, ledger):
                 break
-            if len(answers):
-                self._answer(answers, producer, ledger)
         self._record(producer, ledger)
         self._migrate(producer)
 
@@ -257,6 +256,19 @@ class DiskHandler(Handler):
             starts = entries.bounds[places]
             hits = Joined(batch.events.take(places), numbers[places], entries.data, starts)
             self._answer(hits, producer, ledger, cached=True)
+
+    def _read_and_answer(self, producer: Producer, ledger: Ledger) -> bool:
+        """Read R once, and answer whom that completes; tell whether anything waited for it."""
+        try:
+            answers = self._read()
+        except TooManyRowsError as error:
+            self._park(str(error), producer, ledger)
+            return True
+        if answers is None:
+            return False
+        if len(answers):
+            self._answer(answers, producer, ledger)
+        return True
 
     def _read(self) -> Joined | None:
         """Read R once; while it is away, what waits goes on waiting."""

@@ -10,14 +10,16 @@ one whole state of R. While nothing waits nothing is read, and no snapshot is he
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
-from dovetail.errors import Unavailable
+from dovetail.errors import SlowError, Unavailable
 from dovetail.join.auto import Auto
 from dovetail.join.cost.factors import NAMES
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import Pages
 from dovetail.join.scan import Scan
+from dovetail.master.pipeline import QUICK_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +45,8 @@ class MasterJoin:
         self._tuner = tuner
         self._in_cycle = False
         self._told: Choice | None = None
+        self.slow = ""
+        """Why a read may take longer than a transaction; empty while reads are quick."""
         self.choices = 0
         """How often `auto` has chosen an algorithm, the first time included."""
         self._tell()
@@ -105,10 +109,14 @@ class MasterJoin:
             if isinstance(request, Pages) and not (request.goes_on and self._in_cycle):
                 request = self._renewed(request)
             self._in_cycle = isinstance(request, Pages)
+            began = time.monotonic()
             read = self._relation.read(request, self.engine.disk_buffer)
-        except Unavailable:
+        except Unavailable as error:
             self._in_cycle = False
+            self.slow = str(error) if isinstance(error, SlowError) else self.slow
             raise
+        if time.monotonic() - began < QUICK_S / 2:
+            self.slow = ""
         answers = self.engine.feed(read)
         self._tell()
         return answers

@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from dovetail.errors import MasterDataError, Unavailable
+from dovetail.errors import MasterDataError, SlowError, Unavailable
 from dovetail.join.algorithms import ALGORITHMS, Parameters
 from dovetail.join.columns import Column
 from dovetail.join.engine import Engine
@@ -402,6 +402,26 @@ def test_a_lock_that_is_held_for_long_is_unavailable_not_a_hang(
         with pytest.raises(Unavailable, match="lock timeout"):
             relation.renew()
     assert relation.renew() is not None
+
+
+def test_a_slow_database_is_said_to_be_slow_and_given_longer_until_it_is_quick_again(
+    table, relation_of, connection, monkeypatch
+):
+    monkeypatch.setattr("dovetail.master.pipeline.QUICK_S", 0.2)
+    slowly = "CREATE OR REPLACE VIEW slow AS SELECT id, v FROM t WHERE {} AND id = 1"
+    connection.execute(slowly.format("pg_sleep(0.5) IS NOT NULL"))
+    relation = relation_of("slow", ["v"])
+    asked = Keys(ints(1))
+    for within in ("0.2 s", "0.4 s"):
+        said = rf"looking up 1 keys of slow by id.*: PostgreSQL is slow: .* within {within}"
+        with pytest.raises(SlowError, match=said):
+            relation.read(asked, AMPLE)
+    assert found(relation.read(asked, AMPLE).rows) == [(1, '{"v":1}')]
+    connection.execute(slowly.format("true"))
+    assert found(relation.read(asked, AMPLE).rows) == [(1, '{"v":1}')]
+    connection.execute(slowly.format("pg_sleep(0.5) IS NOT NULL"))
+    with pytest.raises(SlowError, match=r"within 0\.2 s"):
+        relation.read(asked, AMPLE)
 
 
 def test_a_connection_lost_between_reads_by_key_makes_the_next_cycle_a_new_one(

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from dovetail.contracts.migration_pb2 import Migration
+from dovetail.errors import SlowError
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
@@ -173,6 +174,41 @@ def test_while_master_data_is_away_what_has_come_waits():
     assert disk.handler.busy
     assert disk.step()["enriched"] == 1
     assert disk.handler.waiting_for() == ""
+
+
+class SlowMaster(InMemoryMaster):
+    """A database that takes too long for some reads; notes what was sent before each."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.too_slow = 0
+        self.sent_before = []
+        self.sent = dict
+
+    def read(self, request, most):
+        self.sent_before.append(sum(map(len, self.sent().values())))
+        if self.too_slow:
+            self.too_slow -= 1
+            raise SlowError("PostgreSQL is slow")
+        return super().read(request, most)
+
+
+def test_a_database_that_is_slow_is_read_before_anything_is_sent_and_once_a_step():
+    disk = Disk(SlowMaster({number: [b'{"name":"x"}'] for number in range(8)}), order="key")
+    disk.master.sent = lambda: disk.producer.sent
+    assert disk.step(0)["enriched"] == 1
+    disk.master.too_slow = 1
+    assert disk.step(2, first_offset=2) == {}
+    assert disk.handler.waiting_for() == disk.handler.alarm() == "PostgreSQL is slow"
+    assert not disk.handler.hungry
+    for first_offset in (3, 4):
+        disk.producer.sent.clear()
+        disk.master.sent_before.clear()
+        disk.now += 1
+        # The one that waits, and one that is only let in.
+        assert disk.step(first_offset, first_offset=first_offset)["enriched"] == 1
+        assert disk.master.sent_before == [0]
+        disk.handler._join.slow = disk.handler._join.slow or "still slow"
 
 
 def test_nothing_is_read_while_nothing_waits():
