@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import Unavailable
+from dovetail.topology import ENRICH
 from services.access.settings import SECRET_VARIABLES
 from services.control.jobs import LOOK_S
 from services.problem import Blame, Kind, ProblemError, conflict, not_found
@@ -33,6 +34,7 @@ SWITCH = "DOVETAIL_SPARK_JOBS"
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "snapshot": (),
     "frequency": ("--hour", "--half-life", "--horizon", "--no-plan", "--no-send", "--all"),
+    "backfill": ("--portion",),
 }
 """What each may be given from outside: nothing that names a file."""
 _ENDED_WITHIN_S = 30.0
@@ -41,7 +43,7 @@ _TOLD_LINES = 3
 
 def why_not(job: str) -> str:
     """Why a job cannot be started here; empty if it can."""
-    if job not in ARGUMENTS:
+    if job == ENRICH:
         return "it is the pipeline itself: its supervisor starts it, where engine is spark"
     if os.environ.get(SWITCH, "").strip().lower() in ("off", "0", "no", "false"):
         return f"{SWITCH} is off here: jobs are started elsewhere, as by a CronJob"

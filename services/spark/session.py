@@ -88,7 +88,7 @@ def _require_connectors(spark: SparkSession) -> None:
 
 def _launch_options(settings: SparkSettings, *, streams: bool) -> dict[str, str]:
     """What only a JVM that is not yet started can be told."""
-    common = f"-Dlog4j2.configurationFile=file:{LOG4J} {java_options(settings)}".rstrip()
+    common = f"-Dlog4j2.configurationFile={LOG4J.as_uri()} {java_options(settings)}".rstrip()
     in_place = streams and is_local(settings.master)
     return {
         "spark.master": settings.master,

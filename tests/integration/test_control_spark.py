@@ -51,6 +51,16 @@ def test_a_snapshot_is_made_and_its_run_followed(control):
         assert wrong.status_code == 422
 
 
+def test_a_backfill_is_made_and_its_run_followed(control):
+    with control.client(Role.OPERATE) as client:
+        order = {"arguments": ["--portion=1000"], "why": "a test"}
+        started = client.post("/v1/spark/jobs/backfill/start", json=order)
+        assert started.status_code == 202, started.text
+        job = ended(client, started.json())
+        assert job["state"] == "done", job
+        assert job["result"]["figures"]["messages"] == 0
+
+
 def test_a_job_that_is_cancelled_leaves_no_process(control):
     with control.client(Role.OPERATE) as client:
         job = client.post("/v1/spark/jobs/snapshot/start", json={}).json()

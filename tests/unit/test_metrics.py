@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,9 @@ from tests.unit.test_disk_phase_handler import Disk
 from tests.unit.test_mapper_handler import Stepped, Told
 
 ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"\bdovetail_[a-z_]+")
+ROLES = {"dovetail_reader", "dovetail_control", "dovetail_gate"}
+"""Names of the database, which are no metrics."""
 BY_STAGE = {"ready", "alarm", "lag"}
 """Of every stage (dovetail/service/stage.py)."""
 
@@ -188,6 +192,14 @@ def test_the_documentation_has_every_metric_with_its_kind_labels_and_meaning():
     page = (ROOT / "docs/observability.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `dovetail_")]
     assert rows == [documented(metric) for metric in declared.ALL]
+
+
+def test_no_page_names_a_metric_that_does_not_exist():
+    parts = ("", "_bucket", "_count", "_sum")
+    known = {f"{metric.name}{part}" for metric in declared.ALL for part in parts}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {(page.name, name) for page in pages for name in NAMED.findall(page.read_text())}
+    assert {(page, name) for page, name in named if name not in known | ROLES} == set()
 
 
 def documented(metric):

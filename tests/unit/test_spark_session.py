@@ -47,6 +47,12 @@ def test_a_stream_in_one_process_keeps_its_heap_small(launched):
     assert SERIAL not in on_cluster["spark.executor.extraJavaOptions"]
 
 
+def test_a_checkout_in_a_folder_with_a_space_splits_no_option(launched, monkeypatch):
+    monkeypatch.setattr(session, "LOG4J", Path("/home/a user/it's/log4j2.properties"))
+    words = launched("local[2]", streams=False)["spark.driver.extraJavaOptions"].split(" ")
+    assert words == ["-Dlog4j2.configurationFile=file:///home/a%20user/it%27s/log4j2.properties"]
+
+
 @pytest.mark.parametrize(("master", "packed"), [("local[2]", "false"), ("spark://host:1", "true")])
 def test_what_is_shuffled_is_packed_where_it_crosses_a_network(launched, master, packed):
     assert launched(master, streams=False)["spark.shuffle.compress"] == packed
