@@ -51,7 +51,7 @@ matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number o
 
 .PHONY: test-spark
 test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few
-	DOVETAIL_SPARK=1 $(PYTEST) tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py $(TESTS)
+	DOVETAIL_SPARK=1 $(PYTEST) tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py tests/integration/test_spaced_path.py $(TESTS)
 
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark

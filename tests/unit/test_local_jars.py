@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import sys
 from dataclasses import replace
 from importlib.metadata import version
@@ -41,12 +42,14 @@ def home(tmp_path: Path) -> Home:
 
 def maven(tmp_path: Path, body: str) -> dict[str, str]:
     """Return an environment with a Maven that runs `body` and a PyPI that cannot be reached."""
-    program = tmp_path / "mvn"
-    program.write_text(
-        f"#!{sys.executable}\nimport sys; from pathlib import Path\n"
+    program, script = tmp_path / "mvn", tmp_path / "mvn.py"
+    script.write_text(
+        "import sys; from pathlib import Path\n"
         "out = [a for a in sys.argv if a.startswith('-DoutputDirectory=')][0].partition('=')[2]\n"
         f"{body}\n"
     )
+    # By the shell: the first line of a script takes no interpreter whose path has a space.
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(script)])} "$@"\n')
     program.chmod(0o755)
     unreachable = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"}
     hidden = {"PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"}
