@@ -8,8 +8,9 @@
 
     is a job         the same for whatever it reads and writes; Spark's own reader is in no group
 
-READ, WRITE and DELETE let a thing be described as well, as Kafka has it. WRITE on any topic lets a
-producer be idempotent: nothing on the cluster is needed. Only control creates topics.
+READ, WRITE, DELETE and ALTER let a thing be described as well, as Kafka has it. WRITE on any topic
+lets a producer be idempotent: nothing on the cluster is needed. Only control creates topics; ingest
+may add partitions to `clean`, when the source has got some.
 
 The user of a service or a job is named like a group: `dovetail.<pipeline>.<service>`.
 """
@@ -54,6 +55,7 @@ class Operation(StrEnum):
     WRITE = "WRITE"
     CREATE = "CREATE"
     DELETE = "DELETE"
+    ALTER = "ALTER"
     DESCRIBE = "DESCRIBE"
 
 
@@ -63,7 +65,7 @@ class Resource(StrEnum):
     TRANSACTIONAL_ID = "transactional-id"
 
 
-_DESCRIBING = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE})
+_DESCRIBING = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -152,6 +154,7 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
     """What a stage does beside its step."""
     if kind == INGEST:
         yield from _of_requests(link)
+        yield Permission(Resource.TOPIC, link.clean.name, Operation.ALTER)
         # Whether Spark has run the pipeline (engines.py).
         yield from looks_at(link.group(ENRICH), link.mapped.name)
     elif kind == MAPPER and link.pipeline.overload:
@@ -175,6 +178,7 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     for topic in topology.topics():
         yield Permission(Resource.TOPIC, topic.name, Operation.CREATE)
         yield Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE)
+    yield Permission(Resource.TOPIC, topology.clean.name, Operation.ALTER)
     yield writes(CONTROL_TOPIC)
     yield from reads(STATS_TOPIC)
     # The sum of all ledgers (audit.py), and what waits in front of ingest.

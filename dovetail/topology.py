@@ -91,6 +91,8 @@ class Topic:
     compressed: bool = False
     """Whether we send it compressed. Of many small messages that saves the broker half of its work
     and costs the sender nothing (bench/broker_cost.py); a batch of events is one large message."""
+    grows: bool = False
+    """Whether partitions may be added to it at any time: `partitions` is then the least number."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -173,11 +175,13 @@ class Topology:
 
     @cached_property
     def source(self) -> Topic:
-        return Topic(self.pipeline.source.topic, self.pipeline.source.partitions)
+        return Topic(self.pipeline.source.topic, self.pipeline.source.partitions, grows=True)
 
     @cached_property
     def clean(self) -> Topic:
-        return self._topic("clean", self.pipeline.source.partitions, Keeps.UNREAD)
+        """It has a partition for each of the source's."""
+        name, partitions = f"{self.pipeline.name}.clean", self.pipeline.source.partitions
+        return Topic(name, partitions, Keeps.UNREAD, grows=True)
 
     @cached_property
     def mapped(self) -> Topic:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from dovetail.errors import NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed, permissions_of
-from dovetail.stream.topics import connected, ensure_topics
+from dovetail.stream.topics import connected, ensure_topics, keep_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -120,6 +120,7 @@ def settle_topics(settings: Settings, topology: Topology, service: str) -> None:
     """See to the topics: who is somebody to the broker sees its own alone, and needs no others."""
     if not settings.is_known:
         ensure_topics(settings, topology.topics())
+        keep_up(settings, topology.source, topology.clean)
         return
     needed = permissions_of(topology, service)
     # First, as a topic that is hidden looks like one that is missing; and of new ones afterwards.
@@ -127,6 +128,8 @@ def settle_topics(settings: Settings, topology: Topology, service: str) -> None:
     names = {one.name for one in needed if one.resource is Resource.TOPIC}
     ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
     require(settings, needed)
+    if Permission(Resource.TOPIC, topology.clean.name, Operation.ALTER) in needed:
+        keep_up(settings, topology.source, topology.clean)
 
 
 def require(settings: Settings, permissions: Iterable[Permission]) -> None:

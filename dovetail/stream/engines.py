@@ -43,7 +43,4 @@ def left_by_services(settings: Settings, topology: Topology) -> dict[int, int]:
                 f"the services have {in_flight:,} events of {topology.pipeline.name} in flight: "
                 f"let them answer those first, with engine: services, while nothing is sent"
             )
-    return {
-        number: taken[number].offset if number in taken else 0
-        for number in range(topology.source.partitions)
-    }
+    return {number: at.offset for number, at in taken.items()}

@@ -63,6 +63,7 @@ _TRANSACTION_S = 20.0
 _UNSETTLED_S = 60.0
 """For so long offsets can pend that are not lost: a transaction whose producer is gone is aborted
 within its time and ten seconds more."""
+_NEW_PARTITIONS_MS = 10_000
 _IDLE_S = 0.1
 _A_LOT = 4 << 20
 """Bytes in one step: some hundred thousand events a second."""
@@ -247,6 +248,8 @@ class Loop:
                     "enable.auto.commit": False,
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": 10_000,
+                    # How soon partitions are noticed that were added to the topic.
+                    "topic.metadata.refresh.interval.ms": _NEW_PARTITIONS_MS,
                     # What comes ends the wait; it is only how often the broker is asked in vain.
                     "fetch.wait.max.ms": 100,
                     # After a full queue; a whole second, otherwise, with nothing to work on.

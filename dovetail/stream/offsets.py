@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dovetail.permissions import looks_at
 from dovetail.stream.refusals import failure, is_refused
+from dovetail.stream.topics import partitions_of
 
 if TYPE_CHECKING:
     from dovetail.errors import DovetailError
@@ -35,10 +36,7 @@ class CommittedOffsets:
     def __init__(self, settings: Settings, group: str, topic: Topic) -> None:
         self._settings = settings
         self._group = group
-        self._topic = topic.name
-        self._partitions = [
-            TopicPartition(topic.name, number) for number in range(topic.partitions)
-        ]
+        self._topic = topic
         self._consumer = Consumer(
             settings.client(
                 {
@@ -53,8 +51,10 @@ class CommittedOffsets:
 
     def read(self) -> dict[int, Committed]:
         """By partition, without those of which nothing is committed."""
+        numbers = range(partitions_of(self._consumer, self._topic))
+        asked = [TopicPartition(self._topic.name, number) for number in numbers]
         try:
-            found = self._consumer.committed(self._partitions, timeout=_TIMEOUT_S)
+            found = self._consumer.committed(asked, timeout=_TIMEOUT_S)
         except KafkaException as error:
             raise self._failure(error) from error
         for at in found:
@@ -66,7 +66,7 @@ class CommittedOffsets:
 
     def _failure(self, error: KafkaError | KafkaException) -> DovetailError:
         text = f"offsets of {self._group} cannot be read"
-        return failure(self._settings, error, text, looks_at(self._group, self._topic))
+        return failure(self._settings, error, text, looks_at(self._group, self._topic.name))
 
     def close(self) -> None:
         self._consumer.close()

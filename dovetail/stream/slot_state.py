@@ -111,9 +111,15 @@ def as_stages(
     by_order = {ledger.MOVED: moved} if moved else {}
     committed[services.INGEST] = {
         number: Committed(at, _text(by_order if number else by_order | ledgers[services.INGEST]))
-        for number, at in beginnings(slots, topology.source.partitions).items()
+        for number, at in beginnings(slots, _partitions(slots, topology)).items()
     }
     return committed
+
+
+def _partitions(slots: Iterable[SlotState], topology: services.Topology) -> int:
+    """How many the source has, as far as the slots know."""
+    known = (number + 1 for slot in slots for number in slot.positions)
+    return max(topology.source.partitions, *known, 0)
 
 
 def _text(counts: Mapping[str, int]) -> str:

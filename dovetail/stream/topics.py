@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from dovetail.errors import ConfigError, NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed
@@ -17,8 +23,12 @@ from dovetail.stream.refusals import Strangers, client_of, is_refused
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from confluent_kafka import Consumer
+
     from dovetail.settings import Settings
     from dovetail.topology import Topic
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30
 _LEADERS_S = 5
@@ -65,12 +75,51 @@ def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int 
         refused = _create(settings, admin, missing, replication)
         present = _await(settings, admin, strangers, set(wanted), refused)
     for name, topic in wanted.items():
-        if present[name] != topic.partitions:
+        too_many = present[name] > topic.partitions and not topic.grows
+        if present[name] < topic.partitions or too_many:
             raise ConfigError(
                 f"topic {name} has {present[name]} partitions but the pipeline wants "
                 f"{topic.partitions}; set `slots` (or `source.partitions`) to {present[name]}, "
                 f"or delete the topic while the pipeline is stopped"
             )
+
+
+def partitions_of(client: AdminClient | Consumer, topic: Topic) -> int:
+    """How many partitions a topic has now; only one that grows is looked at."""
+    if not topic.grows:
+        return topic.partitions
+    try:
+        told = client.list_topics(topic.name, timeout=_TIMEOUT_S).topics[topic.name]
+    except KafkaException as error:
+        raise Unavailable(f"{topic.name} cannot be looked up: {error}") from error
+    # Of one that is not there, or not yet known to all, there is no number.
+    return max(topic.partitions, len(told.partitions))
+
+
+def keep_up(settings: Settings, source: Topic, clean: Topic) -> int:
+    """Give `clean` a partition for each of the source's; return how many it has."""
+    admin = admin_of(settings)
+    wanted = partitions_of(admin, source)
+    if (found := partitions_of(admin, clean)) >= wanted:
+        return found
+    try:
+        admin.create_partitions([NewPartitions(clean.name, wanted)])[clean.name].result(_TIMEOUT_S)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if is_refused(code):
+            altering = Permission(Resource.TOPIC, clean.name, Operation.ALTER)
+            raise not_allowed(settings.user, [altering]) from error
+        # Another process may have been faster.
+        if code != KafkaError.INVALID_PARTITIONS:
+            text = f"{clean.name} cannot be given {wanted} partitions: {error}"
+            raise Unavailable(text) from error
+    deadline = time.monotonic() + _TIMEOUT_S
+    while (found := partitions_of(admin, clean)) < wanted:
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{clean.name} has {found} partitions still, and not {wanted}")
+        time.sleep(0.1)
+    log.info("partitions added", extra={"topic": clean.name, "partitions": found})
+    return found
 
 
 def beginnings(admin: AdminClient, topic: Topic) -> list[int]:
@@ -98,13 +147,14 @@ def _offsets(
     wanted: OffsetSpec,
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> list[int]:
-    asked = {TopicPartition(topic.name, number): wanted for number in range(topic.partitions)}
+    numbers = range(partitions_of(admin, topic))
+    asked = {TopicPartition(topic.name, number): wanted for number in numbers}
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(asked, isolation_level=isolation)
         try:
             found = {at.partition: future.result().offset for at, future in futures.items()}
-            return [found[number] for number in range(topic.partitions)]
+            return [found[number] for number in numbers]
         except KafkaException as error:
             told: KafkaError = error.args[0]
             if told.code() not in _SETTLING or time.monotonic() > deadline:

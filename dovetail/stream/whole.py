@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from dovetail.permissions import reads
 from dovetail.stream.refusals import failure
+from dovetail.stream.topics import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ _AT_ONCE = 10_000
 
 def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -> Iterator[Message]:
     """Every committed message of a topic, from its beginning or these offsets to its end now."""
-    starts = begin or [OFFSET_BEGINNING] * topic.partitions
     consumer = Consumer(
         settings.client(
             {
@@ -39,10 +39,15 @@ def read_all(settings: Settings, topic: Topic, begin: list[int] | None = None) -
         )
     )
     try:
+        reading = set(range(partitions_of(consumer, topic)))
+        # Partitions that came later are read from their beginning.
+        starts = dict(enumerate(begin or ()))
         consumer.assign(
-            [TopicPartition(topic.name, number, start) for number, start in enumerate(starts)]
+            [
+                TopicPartition(topic.name, number, starts.get(number, OFFSET_BEGINNING))
+                for number in reading
+            ]
         )
-        reading = set(range(topic.partitions))
         while reading:
             for message in consumer.consume(_AT_ONCE, 0.1):
                 error = message.error()

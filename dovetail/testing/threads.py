@@ -99,6 +99,12 @@ class ThreadedPipeline:
         if self._producer.flush(30):
             raise Unavailable("events were not sent within 30 s")
 
+    def send_to(self, partitions: int, events: Iterable[bytes | None]) -> None:
+        """Send events, to so many source partitions as there are by now."""
+        self._partitions = cycle(range(partitions))
+        self._producer = Producer(self.settings.client({"linger.ms": 5}))  # it knows all of them
+        self.send(events)
+
     def drain(self) -> Audit:
         """Wait until everything sent is answered; a sum that is off ends the wait at once."""
         moved, before = time.monotonic(), None

@@ -54,7 +54,7 @@ class Reader:
         first = self._begin.get(self._source.name)
         for message in self._read(topic):
             identity = origin_of(message, self._source)
-            if first is None or identity is None or identity[1] >= first[identity[0]]:
+            if first is None or identity is None or identity[1] >= _at(first, identity[0]):
                 yield identity, message.value()
 
     def _read(self, topic: Topic) -> Iterator[Message]:
@@ -85,7 +85,12 @@ def origin_of(message: Message, source: Topic) -> Identity | None:
     partition, _, offset = place.partition("/")
     if topic != source.name or not (partition.isdecimal() and offset.isdecimal()):
         return None
-    return (int(partition), int(offset)) if int(partition) < source.partitions else None
+    return int(partition), int(offset)
+
+
+def _at(first: list[int], partition: int) -> int:
+    """Where a partition's comparison begins: of one that was added since, with all of it."""
+    return first[partition] if partition < len(first) else 0
 
 
 def headers_of(message: Message) -> dict[str, str]:

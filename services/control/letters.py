@@ -28,7 +28,7 @@ from dovetail.permissions import Operation, Permission, Resource, reads
 from dovetail.pipeline.spec import Format
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
 from dovetail.stream.refusals import failure
-from dovetail.stream.topics import admin_of, beginnings, ends
+from dovetail.stream.topics import admin_of, beginnings, ends, partitions_of
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 from services.problem import Kind, ProblemError, conflict
 
@@ -225,7 +225,8 @@ class Sender:
     def _partition(self, letter: Letter) -> int:
         topic, _, rest = letter.origin.rpartition("/")[0].rpartition("/")
         source = self._topology.source
-        if topic != source.name or not rest.isdecimal() or int(rest) >= source.partitions:
+        known = topic == source.name and rest.isdecimal()
+        if not known or int(rest) >= partitions_of(admin_of(self._settings), source):
             raise ProblemError(
                 Kind.CONFLICT,
                 f"letter {letter.id} says it came from {letter.origin!r}, which is"

@@ -38,13 +38,24 @@ class IngestHandler(Handler):
         topology: Topology,
         lag: Latency | None = None,
         clock: Callable[[], float] = time.time,
+        keep_up: Callable[[], int] | None = None,
     ) -> None:
-        """`lag` is told how late events are, where the pipeline says when they happened."""
+        """`lag` is told how late events are, where the pipeline says when they happened.
+
+        `keep_up` gives `clean` a partition for each of the source's, and says how many it has.
+        """
+        self._keep_up = keep_up
+        self._partitions = topology.clean.partitions
         self._pipeline = pipeline
         self._topology = topology
         self._lag = lag
         self._clock = clock
         self._decoder = decoder_of(pipeline.source, schema_of(pipeline))
+
+    def open(self, partition: int, _ledger: Ledger) -> None:
+        """See to it that there is a partition of `clean` for it, which may be a new one."""
+        if partition >= self._partitions and self._keep_up is not None:
+            self._partitions = self._keep_up()
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         decoded = self._decoder.decode(records.data, records.bounds, records.tombstones)

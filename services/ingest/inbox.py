@@ -32,6 +32,7 @@ from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.stream.takeover import Written, take_over
+from dovetail.stream.topics import admin_of, partitions_of
 from dovetail.topology import INGEST, LARGEST_MESSAGE_BYTES
 from services.ingest.markers import Markers
 from services.ingest.sorter import Sorter
@@ -93,7 +94,8 @@ class Inbox:
         self._source, self._topic = topology.source, topology.requests
         self._name = f"{topology.group(INGEST)}.requests"
         self._waiting: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
-        self._sorter = Sorter(topology)
+        self._pipeline = topology.pipeline
+        self._sorter: Sorter
         self._markers = Markers()
         self._producer: Producer | None = None
         self._thread = threading.Thread(target=self._run, name="inbox")
@@ -127,7 +129,6 @@ class Inbox:
     def _run(self) -> None:
         deliveries: list[Delivery] = []
         try:
-            self._sorter.warm()
             forgotten = time.monotonic()
             while not self._stopping.is_set() or not self._waiting.empty():
                 ready = self._producer is not None or self._take_over()
@@ -267,6 +268,9 @@ class Inbox:
             self._producer = self._new_producer()
             take_over(self._settings, self._producer, Written((self._source, self._topic)))
             self._markers.load(self._settings, self._topic)
+            partitions = partitions_of(admin_of(self._settings), self._source)
+            self._sorter = Sorter(self._pipeline, partitions)
+            self._sorter.warm()
         except Unavailable as unavailable:
             if isinstance(unavailable, KafkaFailure) and unavailable.refused:
                 raise self._refusal(unavailable) from unavailable

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.engines import require_services
+from dovetail.stream.topics import keep_up
 from dovetail.topology import INGEST
 from services.ingest.handler import IngestHandler
 from services.ingest.routes import EventsByHttp
@@ -19,7 +21,9 @@ def build(context: Context) -> Handler:
     context.annexes.append(EventsByHttp(context))
     timed = context.pipeline.source.event_time is not None
     lag = context.metrics.event_time_lag() if timed else None
-    return IngestHandler(context.pipeline, context.topology, lag)
+    topology = context.topology
+    grow = partial(keep_up, context.settings, topology.source, topology.clean)
+    return IngestHandler(context.pipeline, topology, lag, keep_up=grow)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,12 @@ from dovetail.stream.events.decode import JsonDecoder
 from dovetail.stream.onward import key_schema
 
 if TYPE_CHECKING:
-    from dovetail.topology import Topology
+    from dovetail.pipeline.spec import Pipeline
 
 
 class Sorter:
-    def __init__(self, topology: Topology) -> None:
-        pipeline = topology.pipeline
-        int_key = pipeline.key_type is KeyType.INT
-        self._mapper = Mapper(topology.source.partitions, int_key=int_key)
+    def __init__(self, pipeline: Pipeline, partitions: int) -> None:
+        self._mapper = Mapper(partitions, int_key=pipeline.key_type is KeyType.INT)
         self._decoder = JsonDecoder(key_schema(pipeline), with_details=False)
 
     def warm(self) -> None:

@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.pipeline.check import require_master
+from dovetail.pipeline.rules import MOST_SPARK_PARTITIONS
 from dovetail.pipeline.spec import Engine
 from dovetail.service import logs
 from dovetail.stream import ledger
@@ -35,7 +36,7 @@ from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
 from dovetail.stream.line import CrowdedError
 from dovetail.stream.slot_state import beginnings
-from dovetail.stream.topics import admin_of, ends
+from dovetail.stream.topics import admin_of, ends, partitions_of
 from dovetail.stream.topics import beginnings as first_offsets
 from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
@@ -71,6 +72,8 @@ log = logging.getLogger(__name__)
 
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 _LOOK_EVERY_S = 0.2
+_NEW_PARTITIONS_S = 10.0
+"""So often it is looked whether the source has got more of them."""
 _ASKED_WITHIN_S = 5.0
 _SCANS = 4
 """So many times what the nodes' memory holds is a batch: it then reads R so often, and what Spark
@@ -212,6 +215,8 @@ class Enrichment:
         self._scratch: Scratch | None = None
         self._job: Job | None = None
         self._caution = 1
+        self._partitions = 0
+        self._looked = time.monotonic()
         self._settled = False
         self._arrow = ArrowLimit(batch)
         # A cluster may lose a machine, and run a stage again, of which no task is told.
@@ -227,7 +232,8 @@ class Enrichment:
         """Take the pipeline over and begin where its slots are."""
         self._job, states = self._take_over()
         source = self._topology.source
-        positions = beginnings(states.values(), source.partitions)
+        self._partitions = self._job.pipeline.source.partitions
+        positions = beginnings(states.values(), self._partitions)
         if self._overload:
             self._overload.begin(positions)
         self._stopping = self._settled = False
@@ -271,17 +277,36 @@ class Enrichment:
         run, states = take_over(self._settings, self._topology)
         begun = len(states) == self.pipeline.slots
         left = {} if begun else left_by_services(self._settings, self._topology)
-        job = Job(self._settings, self.pipeline, run, left, self._caution)
+        job = Job(self._settings, self._as_it_is(), run, left, self._caution)
         return job, {slot: job.state(states.get(slot)) for slot in range(self.pipeline.slots)}
 
+    def _as_it_is(self) -> Pipeline:
+        """The pipeline with as many source partitions as there are now."""
+        partitions = partitions_of(admin_of(self._settings), self._topology.source)
+        if partitions > MOST_SPARK_PARTITIONS:
+            raise ConfigError(
+                f"{self._topology.source.name} has {partitions} partitions, and engine: spark reads"
+                f" at most {MOST_SPARK_PARTITIONS}: write engine: services"
+            )
+        source = self.pipeline.source.model_copy(update={"partitions": partitions})
+        return self.pipeline.model_copy(update={"source": source})
+
     def check(self) -> None:
-        """Raise what the query has ended by, if it has."""
+        """Raise what the query has ended by, if it has; begin anew if partitions were added."""
         assert self._query is not None
         error = self._query.exception()
         if error is not None:
             raise error
         if not self._query.isActive:
             raise Unavailable("the streaming query has ended by itself")
+        now = time.monotonic()
+        if now - self._looked < _NEW_PARTITIONS_S:
+            return
+        self._looked = now
+        if partitions_of(admin_of(self._settings), self._topology.source) > self._partitions:
+            log.info("partitions added to the source: beginning anew")
+            self.stop()
+            self.start()
 
     def stop(self) -> None:
         """End when the batch under way is committed; a later start goes on behind it."""

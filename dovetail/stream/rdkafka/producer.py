@@ -14,6 +14,7 @@ from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_con
 from dovetail.stream.rdkafka.errors import (
     QUEUE_FULL,
     TIMED_OUT,
+    UNKNOWN_PARTITION,
     KafkaFailure,
     StuckError,
     check_code,
@@ -41,6 +42,7 @@ _WORDS = 9
 _FREE, _COPY = 1, 2
 _REST_OF_TRANSACTION = -1
 _CONNECTED_S = 1.0
+_LOOK_S = 10.0
 _LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
 
@@ -150,16 +152,20 @@ class Producer(Client):
         rows: int,
     ) -> None:
         arguments, columns = message.arguments(), message.columns()
-        row = 0
+        row, looked = 0, False
         while row < rows:
             row, error = kernels.produce(
                 self._produceva, self._handle, arguments, partitions, tombstones, columns, row, rows
             )
             if error:
                 failure = failure_of(error, f"sending row {row} to {topic}")
-                if failure.code != QUEUE_FULL:
+                if failure.code == UNKNOWN_PARTITION and not looked:
+                    looked = True
+                    self._look_at(topic)
+                elif failure.code == QUEUE_FULL:
+                    self._lib.poll(self._handle, 10)
+                else:
                     raise failure
-                self._lib.poll(self._handle, 10)
         self._lib.poll(self._handle, 0)
 
     def _topic(self, name: str) -> int:
@@ -196,11 +202,18 @@ class Producer(Client):
             "starting transactions",
         )
 
+    def _look_at(self, topic: str) -> None:
+        """Hear of the partitions that a topic has got since the last look."""
+        self._ask(self._topic(topic), _LOOK_S)
+
     def _connect(self, timeout_s: float) -> None:
         """Wait for a broker: whoever looks for a coordinator before looks again after 0.5 s."""
+        self._ask(None, timeout_s)
+
+    def _ask(self, topic: int | None, timeout_s: float) -> None:
         found = ctypes.c_void_p()
         told = self._lib.metadata(
-            self._handle, 0, None, ctypes.byref(found), milliseconds(timeout_s)
+            self._handle, 0, topic, ctypes.byref(found), milliseconds(timeout_s)
         )
         if not told:
             self._lib.metadata_destroy(found)

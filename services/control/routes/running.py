@@ -10,7 +10,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from fastapi import APIRouter, Query
 
 from dovetail.errors import Unavailable
-from dovetail.stream.topics import admin_of, beginnings
+from dovetail.stream.topics import admin_of, beginnings, partitions_of
 from services.access.roles import Role, needs
 from services.control.hub import shown_job
 from services.control.routes.common import Asker, require_confirmed
@@ -125,7 +125,7 @@ def _offsets(hub: Hub, order: Restart) -> dict[int, int]:
         if unknown:
             raise ProblemError(
                 Kind.REQUEST_INVALID,
-                f"{source.name} has the partitions 0 to {source.partitions - 1}, not {unknown[0]}",
+                f"{source.name} has the partitions 0 to {len(first) - 1}, not {unknown[0]}",
                 blames=[Blame(f"body.from.offsets.{unknown[0]}", "there is no such partition")],
             )
         gone = [number for number, at in wanted.items() if at < first[number]]
@@ -147,7 +147,7 @@ def _at_time(hub: Hub, when: datetime) -> dict[int, int]:
     at_ms = max(0, int(moment.timestamp() * 1000))
     asked = {
         TopicPartition(source.name, number): OffsetSpec.for_timestamp(at_ms)
-        for number in range(source.partitions)
+        for number in range(partitions_of(admin, source))
     }
     try:
         futures = admin.list_offsets(asked)
