@@ -1,29 +1,25 @@
 """The control service's API over HTTP; an error of its becomes a DovetailError.
 
-It is urllib's: an answer is small and there is one at a time.
-
-- A redirect is refused: it would take the token along to whoever is named there.
-- An address of this machine is asked without the proxy that the environment may name.
-- Too many requests (429): the request was not looked at, and is sent again after the pause named.
+Too many requests (429): the request was not looked at, and is sent again after the pause named.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 from dovetail.errors import ConfigError, RefusedError, Unavailable
+from dovetail.web import Asker, NoAnswerError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+
+    from dovetail.web import Answer
 
 URL = "DOVETAIL_URL"
 TOKEN = "DOVETAIL_TOKEN"  # noqa: S105 - the variable's name
@@ -33,20 +29,17 @@ _ANSWERS_WITHIN_S = 40.0
 """A little longer than the longest that a request may wait for a job."""
 _PAUSES = 5
 _LONGEST_PAUSE_S = 10.0
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_MOST_BYTES = 256 << 20
 _USUAL_PORT = 18080
 
 
 class Client:
     def __init__(self, url: str, token: str = "") -> None:
         self.url = _address(url)
-        self._headers = {"Accept": "application/json", "User-Agent": "dovetail"}
+        headers = {"Accept": "application/json"}
         if token:
-            self._headers["Authorization"] = f"Bearer {token}"
-        direct = urlsplit(self.url).hostname in _LOOPBACK
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({} if direct else None), _NoRedirect()
-        )
+            headers["Authorization"] = f"Bearer {token}"
+        self._asker = Asker(self.url, headers, within_s=_ANSWERS_WITHIN_S, most_bytes=_MOST_BYTES)
 
     def get(self, path: str, **query: object) -> Any:
         return self._ask("GET", path, query=query)
@@ -80,35 +73,31 @@ class Client:
         query: Mapping[str, object] | None = None,
     ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        asked = f"{self.url}{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
         for attempt in range(_PAUSES + 1):
             try:
-                return self._send(method, asked, body)
+                return self._send(method, path, body, given)
             except _TooManyRequestsError as refused:
                 if attempt == _PAUSES or refused.pause_s > _LONGEST_PAUSE_S:
                     raise
                 time.sleep(refused.pause_s)
         raise AssertionError
 
-    def _send(self, method: str, asked: str, body: Mapping[str, object] | None) -> Any:
-        headers = dict(self._headers)
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        request = urllib.request.Request(  # noqa: S310 - `_address` lets http and https through
-            asked, data, headers, method=method
-        )
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None,
+        query: Mapping[str, object],
+    ) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            with self._opener.open(request, timeout=_ANSWERS_WITHIN_S) as answer:
-                return self._read(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refused(error) from None
-        except urllib.error.URLError as error:
-            raise self._unreachable(error.reason) from None
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._asker.ask(path, query, method=method, body=data, headers=headers)
+        except NoAnswerError as error:
             raise self._unreachable(error) from None
+        if not answer.is_good:
+            raise _refused(answer)
+        return self._read(answer.body)
 
     def _read(self, raw: bytes) -> Any:
         try:
@@ -119,18 +108,11 @@ class Client:
                 f" check --url and {URL}"
             ) from None
 
-    def _unreachable(self, reason: object) -> Unavailable:
-        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    def _unreachable(self, why: NoAnswerError) -> Unavailable:
         return Unavailable(
             f"no control service answers at {self.url} ({why}); start one by `make run` or"
             f" `dovetail up`, or name another by --url or {URL}"
         )
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        """Give no other request: the redirect itself becomes the error."""
-        return
 
 
 class _TooManyRequestsError(RefusedError):
@@ -156,7 +138,7 @@ def _token(environ: Mapping[str, str]) -> str:
     token, file = environ.get(TOKEN, "").strip(), environ.get(TOKEN_FILE, "")
     named = TOKEN
     if not token and file:
-        named = f"{TOKEN_FILE}={file}"
+        named = f"the file that {TOKEN_FILE} names"
         try:
             token = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -172,7 +154,9 @@ def _token(environ: Mapping[str, str]) -> str:
 def _address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"{url!r} is no address of a control service; write http://host:port")
+        raise ConfigError(
+            f"what --url or {URL} gives is no address of a control service; write http://host:port"
+        )
     if parts.username or parts.password:
         raise ConfigError(
             f"a secret does not belong into an address: give the token by {TOKEN_FILE} or {TOKEN}"
@@ -180,18 +164,19 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _refused(error: urllib.error.HTTPError) -> RefusedError:
+def _refused(answer: Answer) -> RefusedError:
+    status = answer.status
     try:
-        problem = json.loads(error.read())
-    except (ValueError, OSError):
+        problem = json.loads(answer.body)
+    except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        problem = {"title": f"{error.code} {error.reason}", "status": error.code}
-    text = _told(error.code, problem)
-    if error.code != 429:
-        return RefusedError(text, error.code, problem)
-    refused = _TooManyRequestsError(text, error.code, problem)
-    pause = error.headers.get("Retry-After", "")
+        problem = {"title": f"{status} {answer.reason}", "status": status}
+    text = _told(status, problem)
+    if status != 429:
+        return RefusedError(text, status, problem)
+    refused = _TooManyRequestsError(text, status, problem)
+    pause = answer.headers.get("retry-after", "")
     refused.pause_s = float(pause) if pause.isdecimal() else 1.0
     return refused
 

@@ -217,7 +217,7 @@ class StageService:
             self._heart.stop()
             log.info("stopped")
 
-        app = FastAPI(title=f"Dovetail {self._name}", lifespan=lifespan)
+        app = FastAPI(title=f"Dovetail {self._name}", lifespan=lifespan, openapi_url=None)
 
         @app.get("/health")
         def health(response: Response) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """Tokens from a terminal, where the database is at hand and control need not be.
 
     python -m services.access.command list
-    python -m services.access.command create <name> --role read|operate|admin [--expires-in 30d]
+    python -m services.access.command create <name> --role <role> [--expires-in 30d]
     python -m services.access.command rotate <id> [--keep-old-for 1h]
     python -m services.access.command revoke <id>
+
+A role is read, inspect, operate, send or admin (docs/api.md).
 
 It reads CONTROL_DATABASE_URL or DATABASE_URL, or the files that they name, so that no password
 stands in the list of processes.
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 from dovetail.errors import DovetailError
 from dovetail.pipeline.duration import parse_duration
 from dovetail.settings import control_url, database_url
-from services.access.roles import Role, Who
+from services.access.roles import GRANTED, Role, Who
 from services.access.tokens import Tokens
 from services.control.store.changes import Changes
 from services.control.store.migrations import migrate
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="show all tokens, without their values")
     create = actions.add_parser("create", help="make a token, and print it this once")
     create.add_argument("name")
-    create.add_argument("--role", choices=[str(role) for role in Role], required=True)
+    create.add_argument("--role", choices=[str(role) for role in GRANTED], required=True)
     create.add_argument("--expires-in", type=_seconds, metavar="30d")
     rotate = actions.add_parser("rotate", help="give a token another value")
     rotate.add_argument("id", type=int)

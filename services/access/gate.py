@@ -23,9 +23,10 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 
 from dovetail.errors import NotAllowedError, Unavailable
+from dovetail.web import is_loopback
 from services.access.limits import Limits
-from services.access.roles import Role, Who, needed_by
-from services.access.settings import RATE, is_loopback
+from services.access.roles import Role, Who, least, needed_by
+from services.access.settings import RATE
 from services.problem import Kind, ProblemError, again_later
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ WHO = "who"
 _BURST = 4.0
 _REFUSED = 0.2
 """Of the rate: those who are refused."""
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 MOST_BODY_BYTES = 1 << 20
 _BODY_WITHIN_S = 30.0
 
@@ -57,7 +59,7 @@ class Known(Protocol):
 class Rules:
     routes: Sequence[BaseRoute]
     """Whose endpoints say which role they need."""
-    open_paths: frozenset[str] = frozenset({"/health", "/ready", "/metrics"})
+    open_paths: frozenset[str] = OPEN_PATHS
     open_folders: tuple[str, ...] = ()
     local: bool = False
     rate: float = RATE
@@ -159,11 +161,12 @@ class Gate:
             self._rules.refused(who, scope["method"], scope["path"])
         raise ProblemError(
             Kind.FORBIDDEN,
-            f"the role {needed} is needed, and this token has {who.role}: ask an admin for another",
+            f"the role {least(needed)} is needed, and this token has {who.role}: ask an admin for "
+            "another",
         )
 
     def _needed(self, scope: Scope) -> Role:
-        """The role of the endpoint; of none, as for a path that is not there, the least."""
+        """The role of the endpoint; of none, as for a path that is not there, `read`."""
         for route in self._rules.routes:
             match, child = route.matches(scope)
             if match is Match.FULL:

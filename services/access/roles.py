@@ -9,15 +9,43 @@ if TYPE_CHECKING:
 
 
 class Role(StrEnum):
-    """What a token may do; each may do all that those before it may."""
+    """What a token may do, and what an endpoint needs."""
 
     READ = auto()
+    """Figures, states, documents: whatever shows no key, no row and no event."""
+    INSPECT = auto()
+    """Also keys, rows of master data, and the events that became letters."""
     OPERATE = auto()
+    """Also change what runs."""
+    SEND = auto()
+    """Send events by HTTP, and nothing else: a till's, which need not see what it sells into."""
     ADMIN = auto()
+    """All of it, and tokens."""
+    PASS = auto()
+    """Ask the stages what they hold, for a minute: control's own, which nobody can make."""
 
     def includes(self, needed: Role) -> bool:
-        roles = list(Role)
-        return roles.index(self) >= roles.index(needed)
+        return needed in _MAY[self]
+
+
+GRANTED = tuple(role for role in Role if role is not Role.PASS)
+"""Those that a token can be made with."""
+_SEEN = {Role.READ}
+_INSPECTED = {*_SEEN, Role.INSPECT, Role.PASS}
+_OPERATED = {*_INSPECTED, Role.OPERATE}
+_MAY = {
+    Role.READ: _SEEN,
+    Role.INSPECT: _INSPECTED,
+    Role.OPERATE: _OPERATED,
+    Role.SEND: {Role.SEND},
+    Role.ADMIN: {*_OPERATED, Role.SEND, Role.ADMIN},
+    Role.PASS: {Role.PASS},
+}
+
+
+def least(needed: Role) -> Role:
+    """The role to ask an admin for."""
+    return next(role for role in GRANTED if role.includes(needed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ DOVETAIL_REQUESTS            a second for each token or address, 50 unless given
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
+from dovetail.web import is_loopback
 from services.access.tokens import LEAST_LENGTH
 
 if TYPE_CHECKING:
@@ -48,15 +48,6 @@ class AccessSettings:
         if not rate.isdecimal() and rate != str(RATE):
             raise ConfigError(f"{_RATE} is not a number of requests a second; write 50")
         return cls(wanted and is_loopback(host), _first_token(environment), float(rate))
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _first_token(environment: Mapping[str, str]) -> str | None:

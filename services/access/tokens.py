@@ -120,7 +120,7 @@ class Tokens:
     def all(self) -> list[TokenRow]:
         wanted = (
             sa.select(*_SHOWN)
-            .where(TOKENS.c.created_by != PASS)
+            .where(TOKENS.c.created_by != PASS, TOKENS.c.role != Role.PASS)
             .order_by(TOKENS.c.id.desc())
             .limit(1000)
         )
@@ -135,12 +135,12 @@ class Tokens:
         return self._insert(name, role, by, digest_of(token), expires_in_s), token
 
     def pass_for(self, service: str) -> str:
-        """A token for a minute, by which a service may look at another; those before it end."""
+        """A token for a minute, by which control may look at stages; those before it end."""
         old = (TOKENS.c.created_by == PASS) & (TOKENS.c.expires_at < sa.func.now())
         token = new_token()
         with as_unavailable(), self._engine.begin() as connection:
             connection.execute(sa.delete(TOKENS).where(old))
-        self._insert(service, Role.READ, PASS, digest_of(token), PASS_S)
+        self._insert(service, Role.PASS, PASS, digest_of(token), PASS_S)
         return token
 
     def rotate(self, number: int, keep_old_for_s: float) -> tuple[TokenRow, str]:

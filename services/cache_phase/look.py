@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Query
 from dovetail.errors import Unavailable
 from dovetail.join.inspection import By
 from dovetail.service.stage import Annex
+from services.access.roles import Role, needs
 from services.access.stage import guard_stage
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class CacheLook(Annex):
         contents = self._handler.contents
 
         @router.get("/v1/cache")
+        @needs(Role.PASS)
         def show_cache(
             most: Annotated[int, Query(ge=1, le=MOST_KEYS)] = 100,
             by: By = By.HITS,
@@ -47,6 +49,7 @@ class CacheLook(Annex):
             return self._asked(lambda: contents.most_of(by, most, slot))
 
         @router.get("/v1/cache/key")
+        @needs(Role.PASS)
         def show_key(name: Annotated[str, Query(max_length=10_000)]) -> dict[str, Any]:
             return self._asked(lambda: {"cached": contents.cached(name)})
 

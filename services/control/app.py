@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 
 from dovetail.errors import Unavailable
-from services.access.gate import Gate, Rules
+from services.access.gate import OPEN_PATHS, Gate, Rules
 from services.control.console import console_routes
 from services.control.metrics import PipelineCollector
 from services.control.plans import plan_routes
@@ -87,9 +87,10 @@ def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
     for router in routers:
         app.include_router(router)
     tell_problems(app)
+    app.state.routes = [route for router in routers for route in router.routes]
     rules = Rules(
-        [route for router in routers for route in router.routes],
-        open_paths=frozenset({"/health", "/ready", "/metrics", "/"}),
+        app.state.routes,
+        open_paths=OPEN_PATHS | {"/"},
         open_folders=(CONSOLE,),
         local=hub.access.local,
         rate=hub.access.rate,

@@ -1,33 +1,35 @@
-"""Asks the services themselves, by their own HTTP endpoints.
+"""Asks the stages themselves, by their own HTTP endpoints.
 
-Outside local mode with a pass of control's own, which may only look, and for a minute: where a
-service is, it says itself, and nobody's token goes to an address that was only said.
+Outside local mode with a pass of control's own: for a minute, and good at stages alone. Nobody's
+token goes there, and a pass only to where stages are known to be (services/control/places.py).
 """
 
 from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dovetail.topology import ENRICH
+from dovetail.web import Asker, NoAnswerError
 from services.access.tokens import PASS_S
 from services.control.monitor import GONE
+from services.control.places import UnknownPlaceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dovetail.topology import Topology
+    from dovetail.web import Answer
     from services.access.tokens import Tokens
     from services.control.monitor import Member, Monitor
+    from services.control.places import Places
 
 _WITHIN_S = 8.0
 _MOST_BYTES = 8 << 20
+_MOST_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,12 @@ class Heard:
 
 
 class Asking:
-    def __init__(self, monitor: Monitor, tokens: Tokens | None) -> None:
+    def __init__(self, monitor: Monitor, places: Places, tokens: Tokens | None) -> None:
         """Without tokens, in local mode, no pass is needed."""
         self._monitor = monitor
+        self._places = places
         self._tokens = tokens
+        self._askers: dict[str, Asker] = {}
         self._pass: tuple[float, str] | None = None
         self._pool = ThreadPoolExecutor(16, "asking")
 
@@ -85,7 +89,7 @@ class Asking:
             if member.state(now) == GONE
         ]
         asked = {
-            member.beat.node: self._pool.submit(_ask, member, path, query, headers)
+            member.beat.node: self._pool.submit(self._ask, member, path, query, headers)
             for member in there
         }
         heard = {number: future.result() for number, future in asked.items()}
@@ -105,26 +109,35 @@ class Asking:
             self._pass = (now, self._tokens.pass_for("control"))
         return {"Authorization": f"Bearer {self._pass[1]}"}
 
+    def _ask(
+        self,
+        member: Member,
+        path: str,
+        query: Mapping[str, str | int],
+        headers: Mapping[str, str],
+    ) -> dict[str, Any] | str:
+        """The answer, or why there is none."""
+        try:
+            answer = self._asker(self._places.of(member.beat)).ask(path, query, headers=headers)
+            if not answer.is_good:
+                return f"it answers {answer.status}{_why(answer)}"
+            said = json.loads(answer.body)
+        except UnknownPlaceError as error:
+            return str(error)
+        except (NoAnswerError, ValueError) as error:
+            return f"it does not answer: {error}"
+        return said if isinstance(said, dict) else "it does not answer as a stage does"
 
-def _ask(
-    member: Member, path: str, query: Mapping[str, str | int], headers: dict[str, str]
-) -> dict[str, Any] | str:
-    """The answer, or why there is none."""
-    url = f"{member.beat.url}{path}?{urllib.parse.urlencode(query)}"
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - a service's own address
-    try:
-        with urllib.request.urlopen(request, timeout=_WITHIN_S) as answer:  # noqa: S310 - as above
-            said: dict[str, Any] = json.loads(answer.read(_MOST_BYTES))
-            return said
-    except urllib.error.HTTPError as error:
-        return f"it answers {error.code}{_why(error)}"
-    except (OSError, ValueError) as error:
-        return f"it does not answer: {error}"
+    def _asker(self, origin: str) -> Asker:
+        if len(self._askers) > _MOST_KEPT:  # of processes that have other ports by now
+            self._askers.clear()
+        new = Asker(origin, {}, within_s=_WITHIN_S, most_bytes=_MOST_BYTES, proxied=False)
+        return self._askers.setdefault(origin, new)
 
 
-def _why(error: urllib.error.HTTPError) -> str:
+def _why(answer: Answer) -> str:
     """What a refusal says, if it says anything that can be read."""
     try:
-        return f": {json.loads(error.read(_MOST_BYTES))['detail']}"
-    except (OSError, ValueError, LookupError, TypeError):
+        return f": {json.loads(answer.body)['detail']}"
+    except (ValueError, LookupError, TypeError):
         return ""

@@ -18,6 +18,7 @@ from services.control.commander import Commander
 from services.control.jobs import Jobs
 from services.control.monitor import GONE, Monitor, Tick
 from services.control.operations import Operations
+from services.control.places import Places
 from services.control.store.changes import Changes
 from services.control.store.commands import DRAIN, PAUSE, Commands
 from services.control.store.history import EVERY_S, TOTALS, Figures, History
@@ -62,6 +63,7 @@ class Hub:
         by_file = load_pipeline(self.file)
         self.name = by_file.name
         self.topology = Topology(by_file)
+        self.places = Places.from_environment(self.topology, os.environ)
         self.tokens = Tokens(engine)
         self.changes = Changes(engine)
         self.pipelines = Pipelines(engine)

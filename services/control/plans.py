@@ -16,6 +16,7 @@ from fastapi import APIRouter, HTTPException, Query
 from dovetail.errors import Unavailable
 from dovetail.join.keys import SEPARATOR
 from dovetail.plan.ranking import Verdict
+from services.access.roles import Role, needs
 from services.control.shapes import Whole
 from services.spark.plan_tables import PlanTables
 
@@ -49,12 +50,14 @@ def plan_routes(pipeline: Pipeline, engine: sa.Engine) -> APIRouter:
         return [_shown(plan) for plan in plans.latest(name, most)]
 
     @app.get("/{version}")
+    @needs(Role.INSPECT)
     def show_plan(name: str, version: str) -> dict[str, Any]:
         plan = plans.find(name, version)
         keys = plans.keys(plan, Verdict.CHOSEN, _SHOWN_KEYS)
         return {**_shown(plan), "first_keys": [_explained(key, plan) for key in keys]}
 
     @app.get("/{version}/keys")
+    @needs(Role.INSPECT)
     def show_keys(
         name: str, version: str, verdict: Verdict | None = None, most: Most = 100
     ) -> list[dict[str, Any]]:
@@ -63,6 +66,7 @@ def plan_routes(pipeline: Pipeline, engine: sa.Engine) -> APIRouter:
         return [_explained(key, plan) for key in plans.keys(plan, verdict, most)]
 
     @app.get("/{version}/keys/{key:path}")
+    @needs(Role.INSPECT)
     def show_key(name: str, version: str, key: str) -> dict[str, Any]:
         """Say why a key is in a plan, or is not; the parts of a composite one are set off by |."""
         plan = plans.find(name, version)

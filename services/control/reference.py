@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, HTTPException, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from services.access.gate import OPEN_PATHS
+from services.access.roles import needed_by
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -49,13 +53,28 @@ def reference_routes(app: FastAPI) -> APIRouter:
     return router
 
 
+def _name_role(path: dict[str, Any], route: APIRoute) -> None:
+    for method in route.methods or ():
+        operation = path[method.lower()]
+        if route.path in OPEN_PATHS:
+            operation["security"] = []
+            continue
+        role = str(needed_by(route.endpoint, method))
+        operation["security"] = [{"token": [role]}, {}]
+        told = operation.get("description") or operation["summary"]
+        operation["description"] = f"{told}\n\nNeeds the role `{role}`."
+
+
 def described(app: FastAPI) -> dict[str, Any]:
-    """The API for machines, with the tokens that it takes."""
+    """The API for machines, with the tokens that it takes, and their roles."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schema.setdefault("components", {})["securitySchemes"] = {
             "token": {"type": "http", "scheme": "bearer"}
         }
         schema["security"] = [{"token": []}, {}]
+        for route in app.state.routes:
+            if isinstance(route, APIRoute) and route.path_format in schema["paths"]:
+                _name_role(schema["paths"][route.path_format], route)
         app.openapi_schema = schema
     return app.openapi_schema

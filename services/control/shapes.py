@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 
-from services.access.roles import Role  # noqa: TC001 - pydantic reads it
+from services.access.roles import Role
 
 _ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 _PIPELINE = r"^[a-z][a-z0-9-]{0,99}$"
@@ -54,6 +54,7 @@ Why = Annotated[
 ]
 Word = Annotated[str, Query(max_length=200, pattern=_ONE_LINE)]
 Figure = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
+Granted = Literal[Role.READ, Role.INSPECT, Role.OPERATE, Role.SEND, Role.ADMIN]
 PipelineName = Annotated[str, Path(pattern=_PIPELINE, examples=["sales"])]
 Number = Annotated[Whole, Path(ge=0, le=_MOST_ID, examples=[17])]
 RevisionNumber = Annotated[Whole, Path(ge=1, le=2**31 - 1, examples=[3])]
@@ -359,7 +360,7 @@ class SparkStart(Reason):
 
 class Me(Answer):
     name: str
-    role: Role
+    role: Granted
     local: bool
 
 
@@ -369,7 +370,7 @@ class NewToken(Shape):
         StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@ -]{0,99}$"),
         Field(examples=["grafana"]),
     ]
-    role: Literal[Role.READ, Role.OPERATE, Role.ADMIN]
+    role: Granted
     expires_in_s: Annotated[float, Field(ge=1, le=10 * 366 * 86_400)] | None = None
 
 
@@ -380,7 +381,7 @@ class Rotation(Shape):
 class Token(Answer):
     id: int
     name: str
-    role: Role
+    role: Granted
     created_at: datetime
     created_by: str
     expires_at: datetime | None

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, HTTPException
 
 from dovetail.errors import Unavailable
 from dovetail.service.stage import Annex
+from services.access.roles import Role, needs
 from services.access.stage import guard_stage
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class AlgorithmLook(Annex):
         router = APIRouter()
 
         @router.get("/v1/algorithm")
+        @needs(Role.PASS)
         def show_algorithm() -> dict[str, Any]:
             try:
                 return self._questions.ask(self._handler.explained)

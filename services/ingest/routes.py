@@ -74,7 +74,7 @@ class EventsByHttp(Annex):
         router = APIRouter()
 
         @router.post("/v1/events", status_code=HTTPStatus.ACCEPTED)
-        @needs(Role.OPERATE)
+        @needs(Role.SEND)
         async def post_events(request: Request) -> Response:
             """Send events to the pipeline: a JSON object, an array of them, or NDJSON."""
             body = Body(request)

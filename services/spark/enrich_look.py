@@ -16,6 +16,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from dovetail.errors import Unavailable
 from dovetail.join.inspection import By
+from services.access.roles import Role, needs
 from services.cache_phase.look import MOST_KEYS
 
 if TYPE_CHECKING:
@@ -94,10 +95,12 @@ def look_routes(ask: Callable[[Question], Sequence[Said]]) -> APIRouter:
         return {"nodes": [{"node": node, **one} for node, one in enumerate(said)]}
 
     @router.get("/v1/algorithm")
+    @needs(Role.PASS)
     def show_algorithm(link: Annotated[int, Query(ge=1)] = 1) -> dict[str, Any]:
         return asked(WhatRuns(link))
 
     @router.get("/v1/cache")
+    @needs(Role.PASS)
     def show_cache(
         most: Annotated[int, Query(ge=1, le=MOST_KEYS)] = 100,
         by: By = By.HITS,
@@ -107,6 +110,7 @@ def look_routes(ask: Callable[[Question], Sequence[Said]]) -> APIRouter:
         return asked(WhatIsCached(link, by, most, slot))
 
     @router.get("/v1/cache/key")
+    @needs(Role.PASS)
     def show_key(
         name: Annotated[str, Query(max_length=10_000)],
         link: Annotated[int, Query(ge=1)] = 1,

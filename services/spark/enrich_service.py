@@ -170,7 +170,7 @@ class EnrichService:
             yield
             self._inbox.stop()
 
-        app = FastAPI(title="Dovetail enrich", lifespan=lifespan)
+        app = FastAPI(title="Dovetail enrich", lifespan=lifespan, openapi_url=None)
         routes = self._inbox.routes()
         routes.include_router(look_routes(self._ask))
         app.include_router(routes)

@@ -7,6 +7,7 @@ import secrets
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -147,3 +148,17 @@ def test_a_closed_api_is_opened_by_a_token_that_this_tab_alone_keeps(open_page, 
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("dialog")).to_contain_text("A token is needed")
         assert page.evaluate("Object.values(sessionStorage)") == []
+
+
+def test_who_may_only_read_is_told_which_role_shows_keys_and_letters(open_page, closed):
+    url, admin = closed
+    told = {"name": "a reader", "role": "read"}
+    made = httpx.post(f"{url}/v1/tokens", json=told, headers={"Authorization": f"Bearer {admin}"})
+    with open_page(url, quiet=False) as page:  # to ask for a token, the API has refused one
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Token").fill(made.json()["token"])
+        dialog.get_by_role("button", name="Sign in").click()
+        live(page)
+        for panel in ("#cache", "#letters"):
+            page.locator(panel).scroll_into_view_if_needed()
+            expect(page.locator(f"{panel} > .note").first).to_contain_text("the role inspect")

@@ -226,27 +226,35 @@ def test_outside_local_mode_all_is_closed_and_no_secret_is_shown(run_pipeline, d
     with start(run_pipeline, database, closed, algorithm="srj") as pipeline:
         stranger, admin = Api(pipeline), Api(pipeline, first)
         assert stranger("GET", "/v1/stats", 401)["type"].endswith("unauthenticated")
-        made = admin("POST", "/v1/tokens", 201, json={"name": "till", "role": "operate"})
-        reader = admin("POST", "/v1/tokens", 201, json={"name": "eye", "role": "read"})
-        operator, eye = Api(pipeline, made["token"]), Api(pipeline, reader["token"])
+        made = {
+            role: admin("POST", "/v1/tokens", 201, json={"name": f"a {role}", "role": role})
+            for role in ("read", "inspect", "operate", "send")
+        }
+        reader, eye, operator, till = (Api(pipeline, one["token"]) for one in made.values())
 
         # Ingest and the phases take the same tokens; control asks the phases by a pass.
         url = f"{pipeline.url(pipeline.process_of('ingest'))}/v1/events"
         event = shop.compact(SHAPE.event(next(iter(SHAPE.rows))))
         kind = {"Content-Type": "application/json"}
         assert httpx.post(url, content=event, headers=kind).status_code == 401
-        for api, status in ((eye, 403), (operator, 202)):
+        for api, status in ((reader, 403), (eye, 403), (operator, 403), (till, 202)):
             answer = httpx.post(url, content=event, headers={**kind, **api.headers})
             assert answer.status_code == status
         pipeline.drain()
         phase = f"{pipeline.url(pipeline.process_of('cache_phase-0'))}/v1/cache"
         assert httpx.get(phase).status_code == 401
-        assert httpx.get(phase, headers=eye.headers, timeout=60).status_code == 200
+        for api, status in ((reader, 403), (till, 403), (eye, 200)):
+            assert httpx.get(phase, headers=api.headers, timeout=60).status_code == status
+        for path in ("P/cache", "P/dead-letters", "P/lookup?key=1"):
+            reader("GET", path, 403)
+        for path in ("/v1/stats", "/v1/me", "P/dead-letters"):
+            till("GET", path, 403)
+        till("POST", "P/drain", 403, json={})
         assert len(eye("GET", "P/cache")["nodes"]) == 2
-        assert eye("GET", "P/algorithm")["missing"] == []
+        assert reader("GET", "P/algorithm")["missing"] == []
         eye("POST", "P/pause", 403, json={})
         operator.done(operator("POST", "P/pause", 202, json={}))
-        admin("DELETE", f"/v1/tokens/{made['id']}", 204)
+        admin("DELETE", f"/v1/tokens/{made['operate']['id']}", 204)
         operator("GET", "/v1/me", 401)
         told = admin("GET", "/v1/changes")
         assert {"token.create", "token.revoke", "pipeline.pause", "access.refused"} <= {
@@ -254,7 +262,7 @@ def test_outside_local_mode_all_is_closed_and_no_secret_is_shown(run_pipeline, d
         }
 
         password = database.split("@")[0].rsplit(":", 1)[1]
-        secrets = (first, made["token"], reader["token"], password)
+        secrets = (first, *(one["token"] for one in made.values()), password)
         commands = [
             Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pipeline.pids().values()
         ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +22,7 @@ key: product
 master: {table: goods, key: id, columns: [c_text]}
 """
 HERE = "/v1/pipelines/{name}"
+API_PAGE = Path(__file__).parents[2] / "docs/api.md"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ CASES = {
         (*BAD_BODIES, body(document="name: x"), body(document="\t{"), body(document="")),
     ),
     ("POST", "/v1/validate"): Case(
-        Role.READ,
+        Role.OPERATE,
         body(document=DOCUMENT, database=True),
         (200,),
         (*BAD_BODIES, body(document="name: x"), body(document=DOCUMENT, database="perhaps")),
@@ -109,9 +110,9 @@ CASES = {
             {"json": {"from": {"time": "noon"}, "confirm": True}},
         ),
     ),
-    ("GET", f"{HERE}/cache"): Case(Role.READ, malformed=(*MOST, *LINK, query(by="x"))),
+    ("GET", f"{HERE}/cache"): Case(Role.INSPECT, malformed=(*MOST, *LINK, query(by="x"))),
     ("GET", f"{HERE}/lookup"): Case(
-        Role.READ,
+        Role.INSPECT,
         query(key="1"),
         malformed=(
             {},
@@ -126,9 +127,9 @@ CASES = {
         key: case
         for kind in ("dead-letters", "parked")
         for key, case in {
-            ("GET", f"{HERE}/{kind}"): Case(Role.READ, malformed=LETTERS),
+            ("GET", f"{HERE}/{kind}"): Case(Role.INSPECT, malformed=LETTERS),
             ("GET", f"{HERE}/{kind}/{{number}}"): Case(
-                Role.READ,
+                Role.INSPECT,
                 statuses=(404,),
                 path=f"{HERE}/{kind}/7",
                 malformed=({"path": f"{HERE}/{kind}/x"},),
@@ -143,16 +144,16 @@ CASES = {
     },
     ("GET", f"{HERE}/plans"): Case(Role.READ, malformed=MOST),
     ("GET", f"{HERE}/plans/{{version}}"): Case(
-        Role.READ,
+        Role.INSPECT,
         statuses=(404,),
         path=f"{HERE}/plans/latest",
         malformed=({"path": f"{HERE}/plans/x"}, {"path": f"{HERE}/plans/{10**30}"}),
     ),
     ("GET", f"{HERE}/plans/{{version}}/keys"): Case(
-        Role.READ, statuses=(404,), path=f"{HERE}/plans/1/keys", malformed=MOST
+        Role.INSPECT, statuses=(404,), path=f"{HERE}/plans/1/keys", malformed=MOST
     ),
     ("GET", f"{HERE}/plans/{{version}}/keys/{{key}}"): Case(
-        Role.READ, statuses=(404,), path=f"{HERE}/plans/1/keys/5"
+        Role.INSPECT, statuses=(404,), path=f"{HERE}/plans/1/keys/5"
     ),
     ("GET", "/v1/nodes"): Case(Role.READ),
     ("GET", "/v1/slots"): Case(Role.READ),
@@ -263,6 +264,33 @@ def test_every_endpoint_has_a_case(control):
     assert found | NOT_DESCRIBED == CASES.keys() | OPEN
 
 
+def test_the_reference_says_which_role_an_endpoint_needs(control):
+    paths = described(control.app)["paths"]
+    for (method, path), case in CASES.items():
+        if (method, path) not in NOT_DESCRIBED:
+            operation = paths[path][method.lower()]
+            assert operation["security"] == [{"token": [str(case.role)]}, {}]
+            assert operation["description"].endswith(f"Needs the role `{case.role}`.")
+    for method, path in OPEN:
+        assert paths[path][method.lower()]["security"] == []
+
+
+def test_the_page_about_the_api_has_the_same_roles():
+    told = {}
+    for line in API_PAGE.read_text().splitlines():
+        if cells := re.fullmatch(r"\| (.+?) \| (read|inspect|operate|send|admin) \|.*", line):
+            verb = "GET"
+            for word in re.findall(r"`([^`]+)`", cells[1]):
+                verb, path = word.split() if " " in word else (verb, word)
+                told[verb, re.sub(r"^P(?=/|$)", HERE, path)] = cells[2]
+    meant = {
+        (method, path.replace("{number}", "{id}")): str(case.role)
+        for (method, path), case in CASES.items()
+        if (method, path) not in NOT_DESCRIBED
+    }
+    assert told == meant
+
+
 @pytest.mark.parametrize(("method", "path"), PARAMETERS)
 def test_it_is_allowed_to_its_role(method, path, control):
     case = CASES[method, path]
@@ -277,8 +305,7 @@ def test_it_is_allowed_to_its_role(method, path, control):
 def test_it_is_closed_to_those_below_and_to_strangers(method, path, control):
     case = CASES[method, path]
     assert ask(control, None, method, case.path or path, case.allowed)[0] == 401
-    below = {after: before for before, after in pairwise(Role)}.get(case.role)
-    if below is not None:
+    for below in (role for role in Role if not role.includes(case.role)):
         assert ask(control, below, method, case.path or path, case.allowed)[0] == 403
         changes = json.loads(ask(control, Role.READ, "GET", "/v1/changes?most=1", {})[1])
         assert (changes[0]["action"], changes[0]["by"]) == ("access.refused", str(below))

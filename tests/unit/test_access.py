@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 
 from dovetail.errors import ConfigError, Unavailable
 from services.access.gate import Gate, Rules
 from services.access.limits import Limits
-from services.access.roles import Role, Who, needs
+from services.access.roles import GRANTED, Role, Who, needs
 from services.access.settings import AccessSettings
 from services.access.tokens import digest_of, new_token
+from services.control.shapes import Me, NewToken, Token
 
 ROLES = {f"{role}-token": Who(f"{role}", role, number) for number, role in enumerate(Role)}
+
+
+LADDER = (Role.READ, Role.INSPECT, Role.OPERATE, Role.ADMIN)
+MAY = {
+    Role.READ: {*LADDER},
+    Role.INSPECT: {*LADDER[1:]},
+    Role.OPERATE: {*LADDER[2:]},
+    Role.ADMIN: {Role.ADMIN},
+    Role.SEND: {Role.SEND, Role.ADMIN},
+    Role.PASS: {*LADDER[1:], Role.PASS},
+}
+"""Who may do what needs a role."""
 
 
 class Known:
@@ -35,6 +51,21 @@ def client(**rules):
 
     @router.get("/look")
     def look():
+        return {}
+
+    @router.get("/letters")
+    @needs(Role.INSPECT)
+    def letters():
+        return {}
+
+    @router.get("/cache")
+    @needs(Role.PASS)
+    def cache():
+        return {}
+
+    @router.post("/events")
+    @needs(Role.SEND)
+    def events(body: dict):
         return {}
 
     @router.post("/act")
@@ -60,17 +91,37 @@ def bearer(token):
     ("method", "path", "least"),
     [
         ("GET", "/look", Role.READ),
+        ("GET", "/letters", Role.INSPECT),
+        ("GET", "/cache", Role.PASS),
+        ("POST", "/events", Role.SEND),
         ("POST", "/act", Role.OPERATE),
         ("DELETE", "/unmarked", Role.ADMIN),
     ],
 )
-def test_a_role_includes_those_before_it_and_no_more(method, path, least):
+def test_a_role_may_what_it_is_for_and_no_more(method, path, least):
     closed = client()
     for role in Role:
         answer = closed.request(method, path, headers=bearer(f"{role}-token"), json={})
-        assert answer.status_code == (200 if role.includes(least) else 403)
+        assert answer.status_code == (200 if role in MAY[least] else 403), role
         if answer.status_code == 403:
             assert answer.headers["content-type"] == "application/problem+json"
+            asked_for = "inspect" if least is Role.PASS else least
+            assert f"the role {asked_for} is needed" in answer.json()["detail"]
+
+
+def test_nobody_is_given_a_pass():
+    assert set(GRANTED) == set(Role) - {Role.PASS}
+    for shape in (NewToken, Me, Token):
+        assert set(get_args(shape.model_fields["role"].annotation)) == set(GRANTED)
+    with pytest.raises(ValidationError):
+        NewToken.model_validate({"name": "x", "role": "pass"})
+
+
+def test_a_path_that_is_not_there_is_told_to_those_who_may_look_alone():
+    closed = client()
+    told = {role: closed.get("/none", headers=bearer(f"{role}-token")).status_code for role in Role}
+    assert {role for role, status in told.items() if status == 403} == {Role.SEND, Role.PASS}
+    assert set(told.values()) == {403, 404}
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,13 @@ def test_bash_completes_commands_actions_options_and_choices(scripts):
     assert by_bash(scripts, "dead-letters", "replay", "--f") == {"--force"}
     assert by_bash(scripts, "cache", "--by", "") == {"hits", "bytes", "age"}
     assert by_bash(scripts, "jobs", "--state", "ca") == {"cancelled"}
-    assert by_bash(scripts, "tokens", "create", "me", "") >= {"read", "operate", "admin"}
+    assert by_bash(scripts, "tokens", "create", "me", "") >= {
+        "read",
+        "inspect",
+        "operate",
+        "send",
+        "admin",
+    }
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh here")

@@ -167,7 +167,7 @@ def test_the_version(capsys):
 def test_check_starts_without_kafka_numba_and_http():
     code = (
         "import sys; from dovetail.cli import main; main(['check', sys.argv[1]]);"
-        "print(sorted({'confluent_kafka', 'numba', 'urllib.request', 'rich'} & set(sys.modules)))"
+        "print(sorted({'confluent_kafka', 'numba', 'httpx', 'rich'} & set(sys.modules)))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(PIPELINE)], capture_output=True, text=True, check=True

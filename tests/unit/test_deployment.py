@@ -10,6 +10,7 @@ import copy
 import json
 import re
 import tomllib
+from urllib.parse import urlsplit
 
 import jsonschema_rs
 import pytest
@@ -18,9 +19,11 @@ import yaml
 from deploy.image.start import SERVICES
 from deploy.local.home import CHECKOUT
 from deploy.prometheus.targets import ADDRESS, host_of, targets_of, written
+from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import declared
 from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER, Topology
+from services.control.places import Places
 from services.spark.jobs import JOBS
 from tests.deploy.render import CHART, digest, recorded
 from tests.unit import deployment_kit as kit
@@ -186,6 +189,35 @@ class TestTopics:
     def test_the_load_is_sent_to_the_source(self):
         command = COMPOSE["services"]["generate"]["command"]
         assert command[command.index("--topic") + 1] == TOPOLOGY.source.name
+
+
+class TestStages:
+    """Where control asks them is where they are."""
+
+    BEATS = tuple(
+        (process, Heartbeat(service=process.service, node=process.node or 0))
+        for process in TOPOLOGY.processes
+        if process.kind in (CACHE_PHASE, DISK_PHASE)
+    )
+
+    def test_in_compose(self):
+        places = Places.from_environment(TOPOLOGY, COMPOSE["services"]["control"]["environment"])
+        for process, beat in self.BEATS:
+            assert places.of(beat) == f"http://{host_of(process)}:{kit.PORT}"
+            assert host_of(process) in COMPOSE["services"]
+
+    @pytest.mark.parametrize("objects", [OBJECTS, HARDENED], ids=["default", "hardened"])
+    def test_in_the_chart(self, objects):
+        env = container(of_kind(objects, "Deployment")["sales-control"])["env"]
+        told = {one["name"]: one.get("value", "") for one in env}
+        places = Places.from_environment(TOPOLOGY, told)
+        nodes = of_kind(objects, "StatefulSet")
+        for process, beat in self.BEATS:
+            pod, _, service = urlsplit(places.of(beat)).hostname.partition(".")
+            (owner,) = (one for name, one in nodes.items() if pod == f"{name}-{process.node}")
+            assert owner["spec"]["serviceName"] == service
+            assert service in of_kind(objects, "Service")
+            assert urlsplit(places.of(beat)).port == kit.PORT
 
 
 class TestMetrics:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-_ROLES = ("read", "operate", "admin")
+_ROLES = ("read", "inspect", "operate", "send", "admin")
 
 
 def add_me(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,6 @@ one. A registry that does not answer, or not as one does, is Unavailable: the st
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +19,7 @@ import numpy as np
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.kernels import kernel
+from dovetail.web import Asker, NoAnswerError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,9 +56,15 @@ class SchemaFiles:
 class SchemaRegistry:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
+        self._asker = Asker(
+            self._url,
+            {"Accept": "application/vnd.schemaregistry.v1+json"},
+            within_s=_TIMEOUT_S,
+            most_bytes=_MOST_BYTES,
+        )
 
     def schema(self, number: int) -> str | None:
-        found = self._get(f"{self._url}/schemas/ids/{number}")
+        found = self._get(f"/schemas/ids/{number}")
         if found is None:
             return None
         if found.get("schemaType", "AVRO") != "AVRO":
@@ -70,27 +75,24 @@ class SchemaRegistry:
             raise Unavailable(f"{self._url} does not answer as a schema registry does")
         return str(found["schema"])
 
-    def _get(self, url: str) -> dict[str, Any] | None:
-        accept = {"Accept": "application/vnd.schemaregistry.v1+json"}
-        request = urllib.request.Request(url, headers=accept)  # noqa: S310 - the pipeline allows http and https alone
+    def _get(self, path: str) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - as above
-                return _object(answer.read(_MOST_BYTES), self._url)
-        except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.NOT_FOUND:
-                told = _object(error.read(_MOST_BYTES), self._url)
-                if told.get("error_code") == _UNKNOWN_ID:
-                    return None
+            answer = self._asker.ask(path)
+        except NoAnswerError as error:
             raise Unavailable(
-                f"the schema registry at {self._url} answers {error.code} {error.reason}; check"
-                " source.registry and what it allows"
-            ) from error
-        except OSError as error:
-            reason = getattr(error, "reason", error)
-            raise Unavailable(
-                f"the schema registry at {self._url} cannot be reached: {reason}; check that it"
+                f"the schema registry at {self._url} cannot be reached: {error}; check that it"
                 " runs there"
-            ) from error
+            ) from None
+        if answer.is_good:
+            return _object(answer.body, self._url)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            told = _object(answer.body, self._url)
+            if told.get("error_code") == _UNKNOWN_ID:
+                return None
+        raise Unavailable(
+            f"the schema registry at {self._url} answers {answer.status} {answer.reason}; check"
+            " source.registry and what it allows"
+        )
 
 
 def schemas_at(place: str) -> Schemas:

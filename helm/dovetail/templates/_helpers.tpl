@@ -24,6 +24,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .kind | replace "_" "-" }}{{ .link.suffix }}
 {{- end }}
 
+{{/* Where control asks a stage, whatever a heartbeat says; {service} and {node} are control's to fill in. */}}
+{{- define "dovetail.stages" -}}
+{{- $name := include "dovetail.name" . -}}
+{{- if eq (include "dovetail.view" . | fromYaml).engine "spark" -}}
+http://{{ $name }}-enrich:8080
+{{- else -}}
+http://{{ $name }}-{service}-{node}.{{ $name }}-{service}:8080
+{{- end -}}
+{{- end }}
+
 {{- define "dovetail.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

@@ -62,6 +62,7 @@ spec:
         {{- end }}
         {{- if eq .kind "control" }}
         - {name: DOVETAIL_SPARK_JOBS, value: "off"}
+        - {name: DOVETAIL_STAGES, value: {{ include "dovetail.stages" $root | quote }}}
         {{- if $root.Values.access.secret }}
         - {name: DOVETAIL_ADMIN_TOKEN_FILE, value: /run/secrets/dovetail/admin-token}
         {{- end }}

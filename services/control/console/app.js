@@ -32,7 +32,7 @@ export function emit(topic, value) {
   }
 }
 
-const ROLES = ['read', 'operate', 'admin'];
+const ROLES = ['read', 'inspect', 'operate', 'admin']; // `send` may not look
 
 export const may = (role) => ROLES.indexOf(app.me?.role) >= ROLES.indexOf(role);
 
@@ -49,17 +49,21 @@ export async function refreshPipeline() {
 
 /**
  * Reads something again and again while its panel can be seen: `look` fetches and shows it. What goes wrong
- * is said in the panel's `.note`. Gives a function that looks at once.
+ * is said in the panel's `.note`, and which role it takes to look. Gives a function that looks at once.
  */
-export function poll(panel, everySeconds, look) {
+export function poll(panel, everySeconds, look, role = 'read') {
   let seen = false;
   let under = false;
   let last = -Infinity;
   const note = panel.querySelector('.note');
   async function now() {
     if (under || !app.me || !app.name) return; // without a token each look would be refused
-    under = true;
     last = performance.now();
+    if (!may(role)) {
+      if (note) empty(note, `To see this you need the role ${role}.`);
+      return;
+    }
+    under = true;
     try {
       await look();
       if (note) empty(note, null);

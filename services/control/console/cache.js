@@ -135,6 +135,6 @@ export function mountCache() {
     text(panel.querySelector('.policy'), best.policy ? `Policy: ${best.policy}` : '');
     keyed(keys.querySelector('tbody'), best.keys.slice(0, LISTED), (one) => `${one.node}/${one.key}`, keyRow(lookUp), fillKey);
     empty(nothing, all.size ? null : 'The caches are empty. Keys come in when the disk phase finds them worth it.');
-  });
+  }, 'inspect');
   link = linkChoice(panel, look);
 }

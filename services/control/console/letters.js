@@ -34,7 +34,7 @@ export function mountLetters() {
     older.disabled = page.next === null;
     newest.disabled = before === null;
     many.disabled = !may('operate') || page.letters.length === 0;
-  });
+  }, 'inspect');
 
   const again = () => {
     before = null;

@@ -16,7 +16,7 @@ async function signIn(reason) {
   const done = await ask({
     title: 'A token is needed',
     says: [
-      had ? `The token was refused: ${reason || 'it is unknown, expired or revoked'}.` : 'This API is closed. Give a token with the role read to look, operate to act.',
+      had ? `The token was refused: ${reason || 'it is unknown, expired or revoked'}.` : 'This API is closed. Give a token with the role read for figures, inspect to see keys and events too, operate to act.',
       'It is kept in this tab alone, until the tab is closed.',
     ],
     fields: [{ name: 'token', label: 'Token', type: 'password', required: true }],

@@ -55,6 +55,7 @@ def _routes_of(kind: str, hub: Hub, box: LetterBox, sender: Sender, replays: Rep
     called = kind.replace("-", "_")
 
     @app.get("", response_model=Letters, operation_id=f"list_{called}")
+    @needs(Role.INSPECT)
     def list_letters(
         name: PipelineName,
         reason: Word | None = None,
@@ -79,6 +80,7 @@ def _routes_of(kind: str, hub: Hub, box: LetterBox, sender: Sender, replays: Rep
         }
 
     @app.get("/{number}", response_model=WholeLetter, operation_id=f"show_{called}")
+    @needs(Role.INSPECT)
     def show_letter(name: PipelineName, number: Number) -> dict[str, Any]:
         """Show one letter with its bytes."""
         hub.require_here(name)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from dovetail.errors import Unavailable
 from dovetail.join.inspection import By
 from dovetail.topology import CACHE_PHASE, DISK_PHASE
+from services.access.roles import Role, needs
 from services.control.asking import Asking
 from services.control.lookup import look_up, outcome, parts_of
 from services.control.monitor import GONE
@@ -34,7 +35,7 @@ _POLICIES = {
 
 def look_routes(hub: Hub) -> APIRouter:
     app = APIRouter(tags=["look"])
-    asking = Asking(hub.monitor, None if hub.access.local else hub.tokens)
+    asking = Asking(hub.monitor, hub.places, None if hub.access.local else hub.tokens)
 
     @app.get("/v1/nodes")
     def list_nodes() -> list[dict[str, Any]]:
@@ -48,6 +49,7 @@ def look_routes(hub: Hub) -> APIRouter:
         return _slots(hub)
 
     @app.get("/v1/pipelines/{name}/cache")
+    @needs(Role.INSPECT)
     def show_cache(
         name: PipelineName,
         most: Most = 100,
@@ -85,6 +87,7 @@ def look_routes(hub: Hub) -> APIRouter:
         }
 
     @app.get("/v1/pipelines/{name}/lookup")
+    @needs(Role.INSPECT)
     def look_key_up(
         name: PipelineName,
         key: Annotated[str, Query(max_length=5000, examples=["4711"])],

@@ -66,7 +66,7 @@ def pipeline_routes(hub: Hub) -> APIRouter:
         return _shown(hub, hub.current(pipeline.name))
 
     @app.post("/v1/validate", response_model=Checked)
-    @needs(Role.READ)
+    @needs(Role.OPERATE)
     def validate(document: CheckedDocument) -> dict[str, Any]:
         """Check a document without storing it; `database` looks at the master tables, too."""
         pipeline = documents.parse(document.document, hub.file, {})
