@@ -11,6 +11,7 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Everything that tools write goes into the one ignored folder.
 export PIP_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/pip
+export UV_CACHE_DIR := $(CURDIR)/$(HOME_DIR)/cache/uv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(HOME_DIR)/cache/pycache
 # Without bytecode every start of a service would take three times as long.
@@ -25,7 +26,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/ready ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1, SECURE=1: TLS, users, ACLs, roles, tokens)
+run: $(VENV)/running ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1, SECURE=1: TLS, users, ACLs, roles, tokens)
 	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus) $(if $(SECURE),--secure)
 
 .PHONY: test
@@ -165,11 +166,17 @@ sbom: $(VENV)/ready ## Write what the images hold, and under which licences, int
 clean: ## Delete everything that was downloaded or written, data included
 	rm -rf $(HOME_DIR)
 
-# A stamp, written last: an environment that was only half made is made anew.
-$(VENV)/ready: pyproject.toml constraints.txt
+# Stamps, written last: an environment that was only half made is made anew.
+# What `make run` needs comes first; Spark is installed beside it (deploy/local/spark_install.py).
+$(VENV)/running: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.11 or newer, or say make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say make PYTHON=/path/to/a/newer/python"; exit 1; }
-	@echo "making the virtual environment in $(VENV) (once; some minutes on a slow line)"
+	@echo "making the virtual environment in $(VENV), once"
 	@$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --progress-bar on -c constraints.txt -e '.[local,spark,dev]'
+	@$(BIN)/python -m deploy.local.install local
+	@touch $@
+
+# And what tests need.
+$(VENV)/ready: $(VENV)/running
+	@$(BIN)/python -m deploy.local.install local spark dev
 	@touch $@

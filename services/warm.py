@@ -48,10 +48,19 @@ _BUDGET = 1 << 20
 
 
 def warm(pipeline: Pipeline) -> None:
-    topology = Topology(pipeline)
+    warm_door()
+    warm_join(pipeline)
+
+
+def warm_door() -> None:
+    """What the others do not need, so that it can be compiled beside them."""
     compile_kernels()
     for lines in (True, False):
         splitting.split(bytearray(b"{}"), lines=lines, most=1)
+
+
+def warm_join(pipeline: Pipeline) -> None:
+    topology = Topology(pipeline)
     # The kernels of another format are compiled by bad events as well as by good ones.
     _handled(IngestHandler(pipeline, topology), [(0, b""), (0, b"")])
     clean = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deploy.local.files import last_lines
@@ -16,11 +17,13 @@ from dovetail.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from deploy.local.home import Home
 
 _WITHIN_S = 300.0
+_TELL_EVERY_S = 5.0
+_USUAL = 170
+"""How many kernels a pipeline such as the demo's has, to say how far it is."""
 
 
 def kept_in(home: Home, code: Path = CHECKOUT) -> dict[str, str]:
@@ -36,8 +39,8 @@ def kept_in(home: Home, code: Path = CHECKOUT) -> dict[str, str]:
 @contextlib.contextmanager
 def compiling(
     home: Home, pipeline: Path, report: Callable[[str], None], code: Path = CHECKOUT
-) -> Iterator[Callable[[], None]]:
-    """Compile in the background; gives a function that waits until it is done."""
+) -> Iterator[Callable[..., None]]:
+    """Compile in the background; gives a function that waits, and tells how far it is, up to 1."""
     log = home.logs / "kernels.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -49,17 +52,20 @@ def compiling(
             stderr=subprocess.STDOUT,
         )
 
-    def wait() -> None:
-        asked = time.monotonic()
-        told = False
+    kept = Path(kept_in(home, code)["NUMBA_CACHE_DIR"])
+
+    def wait(progress: Callable[[float], None] = lambda _: None) -> None:
+        asked = told = time.monotonic()
         while child.poll() is None:
-            waited = time.monotonic() - asked
-            if waited > 2 and not told:
-                report("compiling the kernels (once, and after a change of the code)")
-                told = True
-            if waited > _WITHIN_S:
+            now = time.monotonic()
+            compiled = sum(1 for _ in kept.rglob("*.nbc"))
+            progress(min(compiled / _USUAL, 1.0))
+            if now - told > _TELL_EVERY_S:
+                report(f"compiling the kernels: {compiled} of about {_USUAL}")
+                told = now
+            if now - asked > _WITHIN_S:
                 raise StackError(f"the kernels are not compiled after {_WITHIN_S:.0f} s: see {log}")
-            time.sleep(0.1)
+            time.sleep(0.2)
         if child.returncode:
             raise StackError(f"the kernels do not compile. The end of {log}:\n{last_lines(log)}")
 

@@ -1,12 +1,12 @@
 """Cache plans in `make run`: the Spark job `frequency`, now and then, beside everything else.
 
-It starts when the demo has run for a while, as a process of its own at the lowest priority, and
-only if the machine has memory to spare: a run without it is complete, but for the plan.
+It starts when the demo has run for a while and Spark is installed, as a process of its own at the
+lowest priority, and only if the machine has memory to spare: a run without it is complete, but for
+the plan.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import time
@@ -16,6 +16,7 @@ import psutil
 
 from deploy.local.home import CHECKOUT
 from deploy.local.processes import Managed
+from deploy.local.spark_install import is_installed
 from dovetail.errors import ConfigError
 from dovetail.join.algorithms import policy_named
 from dovetail.join.policies import NoCache
@@ -49,12 +50,14 @@ class Planning:
         *,
         clock: Callable[[], float] = time.monotonic,
         available: Callable[[], int] = lambda: psutil.virtual_memory().available,
+        installed: Callable[[], bool] = is_installed,
     ) -> None:
         self._job = job
         self._every_s = every_s
         self._report = report
         self._clock = clock
         self._available = available
+        self._installed = installed
         self._due = clock() + max(FIRST_S, every_s)
         self._runs = False
 
@@ -62,7 +65,7 @@ class Planning:
         """Start the job when it is due, and tell how it ended."""
         if self._runs:
             self._look()
-        elif self._clock() >= self._due:
+        elif self._clock() >= self._due and self._installed():
             self._start()
 
     def stop(self) -> None:
@@ -101,8 +104,6 @@ def planning(
     if every == OFF or pipeline.engine is not Engine.SERVICES:
         return None
     if isinstance(policy_named(pipeline.algorithm), NoCache):
-        return None
-    if importlib.util.find_spec("pyspark") is None:
         return None
     job = Managed(
         home,

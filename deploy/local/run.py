@@ -1,7 +1,8 @@
 """`make run`: the whole pipeline on this machine, from nothing to enriched events.
 
 1. Start Kafka and PostgreSQL, load the demo catalogue, compile the kernels meanwhile.
-2. Start every service as a process of its own; wait until all are ready.
+2. Start every service as a process of its own; wait until all are ready. Spark, if it is not there
+   yet, is installed meanwhile where the pipeline runs on it, and else beside what follows.
 3. Send demo events and show what happens, until Ctrl-C or the time given is over.
 4. Stop sending and drain: everything taken is answered.
 5. With `--for`: compare the output with SQL's, and the conservation sum with zero.
@@ -27,13 +28,15 @@ from deploy.local.admission import Admission
 from deploy.local.home import CHECKOUT, Home
 from deploy.local.kernels import compiling
 from deploy.local.live import fetch
-from deploy.local.planning import EVERY, planning
+from deploy.local.planning import EVERY, FIRST_S, planning
 from deploy.local.ports import Ports
 from deploy.local.processes import Managed
 from deploy.local.prometheus import observing
 from deploy.local.security import Security
 from deploy.local.services import Services
+from deploy.local.spark_install import SparkInstall
 from deploy.local.stack import Stack
+from deploy.local.startup import Startup
 from dovetail.audit import Audit, Auditor
 from dovetail.cli.live import line, render
 from dovetail.demo.catalogue import load_catalogue
@@ -48,8 +51,6 @@ from dovetail.verify import Verdict, ends_of, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from deploy.local.planning import Planning
 
 _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
@@ -110,19 +111,17 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     home = _home(arguments)
     security = Security.of_home(home) if arguments.secure else None
     with (
+        Startup(console) as startup,
         compiling(home, arguments.pipeline, report) as wait_for_kernels,
         Stack(home, security=security, report=report) as stack,
         contextlib.ExitStack() as beside,
     ):
+        spark = beside.enter_context(SparkInstall(home, pipeline, report))
+        startup.step("loading the catalogue")
         load_catalogue(stack.database_url, report=report)
         for warning in require_master(pipeline, stack.database_url):
             report(str(warning))
-        settings = Settings(
-            stack.bootstrap,
-            stack.database_url,
-            arguments.pipeline,
-            kafka=stack.client or kafka_options(os.environ),
-        )
+        settings = _settings(stack, arguments.pipeline)
         ensure_topics(settings, topology.topics())
         begin = ends_of(settings, topology)
         ports = Ports(home)
@@ -137,10 +136,13 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
             admission,
         )
         try:
-            wait_for_kernels()
-            report("starting the services")
-            services.start()
-            services.wait_until_ready()
+            startup.step("compiling the kernels")
+            wait_for_kernels(startup.part)
+            spark.wait()
+            startup.step("starting the services")
+            _start(services, startup, report)
+            if arguments.seconds is None or arguments.seconds > FIRST_S:
+                spark.start()
             _tell_urls(services, security, report)
             if arguments.prometheus:
                 beside.enter_context(observing(home, pipeline, services.url, ports, report=report))
@@ -158,13 +160,14 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
                 {**stack.environment(), **_own(admission, FREQUENCY)},
                 report,
             )
-            try:
+            with contextlib.ExitStack() as ended:
+                ended.callback(generator.stop)
                 generator.start()
-                _watch(arguments.seconds, stack, services, generator, plans, console)
-            finally:
-                generator.stop()
+                watched = [stack.check, services.watch, generator.check, spark.watch]
                 if plans is not None:
-                    plans.stop()
+                    ended.callback(plans.stop)
+                    watched.append(plans.watch)
+                _watch(arguments.seconds, stack, services.control_url, watched, console)
             with contextlib.closing(Auditor(settings, topology)) as auditor:
                 final = _drain(auditor, services, report)
             verdict = None
@@ -177,6 +180,13 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     return Outcome(final, verdict)
 
 
+def _start(services: Services, startup: Startup, report: Callable[[str], None]) -> None:
+    report("starting the services")
+    services.start()
+    services.wait_until_ready(progress=startup.part)
+    startup.end()
+
+
 def _admission(
     stack: Stack, topology: Topology, file: Path, report: Callable[[str], None]
 ) -> Admission | None:
@@ -187,6 +197,11 @@ def _admission(
     admission.grant(file)
     report("secured: TLS, a user with ACLs of its own for each service, SQL roles, API by token")
     return admission
+
+
+def _settings(stack: Stack, file: Path) -> Settings:
+    kafka = stack.client or kafka_options(os.environ)
+    return Settings(stack.bootstrap, stack.database_url, file, kafka=kafka)
 
 
 def _own(admission: Admission | None, service: str) -> dict[str, str]:
@@ -223,9 +238,8 @@ def _tell_urls(
 def _watch(
     seconds: float | None,
     stack: Stack,
-    services: Services,
-    generator: Managed,
-    plans: Planning | None,
+    control_url: str,
+    watched: list[Callable[[], None]],
     console: Console,
 ) -> None:
     """Show the live table until the time is over or the user says so."""
@@ -233,13 +247,10 @@ def _watch(
     token = stack.security.token_file().read_text() if stack.security else ""
     with contextlib.suppress(KeyboardInterrupt), _display(console, token) as show:
         while end is None or time.monotonic() < end:
-            stack.check()
-            services.watch()
-            generator.check()
-            if plans is not None:
-                plans.watch()
+            for look in watched:
+                look()
             left = "" if end is None else f"{max(0, end - time.monotonic()):.0f} s to go; "
-            show(services.control_url, f"{left}Ctrl-C drains and stops")
+            show(control_url, f"{left}Ctrl-C drains and stops")
             time.sleep(1)
 
 

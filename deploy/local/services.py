@@ -162,13 +162,19 @@ class Services:
         self.all[index].start()
         return ended
 
-    def wait_until_ready(self, tick: Callable[[], None] = lambda: None) -> None:
+    def wait_until_ready(
+        self,
+        tick: Callable[[], None] = lambda: None,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """`progress` is told which share of them is ready."""
         deadline = time.monotonic() + self._ready_within_s
         waiting = list(self.all)
         while waiting:
             waiting = [service for service in waiting if not is_ready(service.url)]
             self.watch()
             tick()
+            progress(1 - len(waiting) / len(self.all))
             if waiting and time.monotonic() > deadline:
                 name, log = waiting[0].name, waiting[0].process.log
                 raise StackError(

@@ -23,6 +23,7 @@ class Demo:
     def __init__(self, folder, job):
         self.now = 0.0
         self.available = NEEDED
+        self.installed = True
         self.reports = []
         self.marks = folder / "marks"
         self.marks.touch()
@@ -34,6 +35,7 @@ class Demo:
             self.reports.append,
             clock=lambda: self.now,
             available=lambda: self.available,
+            installed=lambda: self.installed,
         )
 
     def at(self, now):
@@ -106,6 +108,17 @@ def test_without_memory_to_spare_it_waits(demo):
     full.at(EVERY_S)
     assert "memory" in full.reports.pop()
     assert full.job.pid is None
+
+
+def test_it_waits_until_spark_is_installed(demo):
+    fresh = demo()
+    fresh.installed = False
+    fresh.at(EVERY_S)
+    fresh.at(EVERY_S + 1)
+    assert fresh.job.pid is None
+    fresh.installed = True
+    fresh.at(EVERY_S + 2)
+    assert "new plan" in fresh.until_told()
 
 
 def pipeline(algorithm):
