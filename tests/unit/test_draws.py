@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
 from deploy.local.home import CHECKOUT
+from dovetail.join.seeds import SEEDS
 
 RARE = """
 from hypothesis import given, settings, strategies as st
@@ -72,3 +73,7 @@ def test_a_search_goes_on_with_new_seeds_and_tells_which_one_broke_a_test(tmp_pa
     assert "with seeds 4 to " in told
     assert "test_rare.py::test_rare broke with seed " in told
     assert "test_rare(\n" in done.stdout  # with the number
+
+
+def test_tables_in_memory_are_the_same_every_time():
+    assert SEEDS.tolist()[:2] == [11530976094092348043, 16550673365885938325]

@@ -18,7 +18,7 @@ from dovetail.join.overlap.exchange import IntervalEvents
 from dovetail.join.overlap.index import sort_in
 from dovetail.join.phase import Relation
 from dovetail.join.pool import NONE
-from dovetail.join.seeds import FACTOR, SHIFT, TEXT_WORDS, new_seeds
+from dovetail.join.seeds import FACTOR, SEEDS, SHIFT, TEXT_WORDS
 from dovetail.join.stir import identity, stirred
 from dovetail.join.table import EMPTY, find, new_table, put
 
@@ -85,7 +85,7 @@ def chosen(request):
 
 
 def test_the_chosen_keys_are_what_they_are_said_to_be():
-    seeds = new_seeds()
+    seeds = SEEDS.copy()
     seeds[SHIFT], seeds[FACTOR] = 17, 0x1234567890ABCDEF
     keys = ints_of_one_tag(17, 0x1234567890ABCDEF)
     assert len({stirred(seeds, int(key)) >> 32 for key in keys.values}) == 1
@@ -112,7 +112,7 @@ def test_cached_keys_spread(chosen):
 
 
 def test_keys_of_a_lookup_spread(chosen):
-    seeds = new_seeds()
+    seeds = SEEDS.copy()
     slots, positions = new_table(MANY)
     texts = chosen.texts
     for i, key in enumerate(chosen.values):
@@ -137,7 +137,7 @@ def test_keys_of_a_range_join_do_not_share_their_candidates(chosen):
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 67, 68, 200])
 def test_every_byte_of_a_text_and_its_length_count(length):
-    seeds = new_seeds()
+    seeds = SEEDS.copy()
     texts = [bytes(length)]
     texts += [bytes(i) + b"\1" + bytes(length - i - 1) for i in range(length)]
     texts += [bytes(length + 1), bytes(length - 1) or b"\2"]
@@ -150,4 +150,4 @@ def test_every_byte_of_a_text_and_its_length_count(length):
 
 
 def test_each_process_has_seeds_of_its_own():
-    assert not (new_seeds() == new_seeds()).any()
+    assert not (SEEDS.copy() == SEEDS.copy()).any()
