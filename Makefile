@@ -30,13 +30,22 @@ run: $(VENV)/running ## Start everything and show it live (FOR=60 stops after a 
 	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus) $(if $(SECURE),--secure)
 
 .PHONY: test
-test: check ## Check and test everything, against a real Kafka and a real PostgreSQL
+test: $(VENV)/ready ## Check and test everything, against a real Kafka and a real PostgreSQL (docs/testing.md)
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check kernels
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-pipeline test-parts
+
+# Before both halves, which would compile them at the same time.
+.PHONY: kernels
+kernels: $(VENV)/ready
+	@$(BIN)/python -m tests.kernels
 
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs on Spark
-	$(PYTEST) tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+	$(PYTEST) $(SLOWEST) tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+
+# What to look at when `make test` takes too long.
+SLOWEST := --durations=15 --durations-min=5
 
 JOBS := $(addprefix tests/integration/test_,backfill.py spark_commit.py spark_plan_worth.py spark_runs.py spark_snapshot.py)
 # The longest of Spark's parts are left to `make test-spark`.
@@ -44,7 +53,14 @@ SPARK_PARTS := $(addprefix tests/integration/test_spark_,tasks.py frequency.py)
 
 .PHONY: test-parts
 test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tests
-	$(PYTEST) tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS)) $(TESTS)
+	$(PYTEST) $(SLOWEST) tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS) $(LOCAL_TESTS)) $(TESTS)
+
+# Each starts brokers and servers of its own, fetches packages, or measures.
+LOCAL_TESTS := $(addprefix tests/integration/test_,local_debian.py local_postgres.py local_stack.py bench_engine.py)
+
+.PHONY: test-local
+test-local: $(VENV)/ready ## The local stack itself: killed, half made, as another user, without Maven; and that a benchmark runs
+	$(PYTEST) $(LOCAL_TESTS) $(TESTS)
 
 .PHONY: matrix
 matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number of nodes, end to end (an hour)

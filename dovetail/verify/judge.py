@@ -67,7 +67,9 @@ class Judge:
             return None
         try:
             event = self._decoder.decode(value.decode())
-            good = _is_unicode(event) and event is not None and self._event.fits(event)
+            # UTF-8 has no lone surrogate: where nothing is escaped as \u…, there is none.
+            whole = b"\\u" not in value or _is_unicode(event)
+            good = whole and event is not None and self._event.fits(event)
         except (ValueError, RecursionError):
             # Nor can an event be good that nests too deep for Python: no field's type takes it.
             return None
