@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from deploy.local.home import Home
 
-_STUCK_S = 180.0
+_STUCK_S = 300.0
 """The largest kernel takes seconds, and a busy machine ten times as long."""
 _TELL_EVERY_S = 5.0
 _USUAL = 170
@@ -43,6 +43,7 @@ def compiling(
 ) -> Iterator[Callable[..., None]]:
     """Compile in the background; gives a function that waits, and tells how far it is, up to 1."""
     log = home.logs / "kernels.log"
+    began = time.time()
     with log.open("wb") as output:
         child = subprocess.Popen(
             guarded([sys.executable, "-m", "deploy.local.warm", str(pipeline.resolve())]),
@@ -60,7 +61,7 @@ def compiling(
         before = 0
         while child.poll() is None:
             now = time.monotonic()
-            compiled = sum(1 for _ in kept.rglob("*.nbc"))
+            compiled = _compiled(kept, began)
             if compiled != before:
                 before, moved = compiled, now
             progress(min(compiled / _USUAL, 1.0))
@@ -78,3 +79,12 @@ def compiling(
     finally:
         child.kill()
         child.wait()
+
+
+def _compiled(folder: Path, since: float) -> int:
+    """How many kernels were compiled: a stale one's place is taken by the new one."""
+    count = 0
+    for file in folder.rglob("*.nbc"):
+        with contextlib.suppress(FileNotFoundError):
+            count += file.stat().st_mtime >= since
+    return count
