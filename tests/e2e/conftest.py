@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from deploy.local.home import CHECKOUT, Home
-from deploy.local.kernels import compiling
 from dovetail.pipeline.spec import Engine
 from dovetail.stream.topics import admin_of
 from dovetail.testing.pipeline import RunningPipeline
 from dovetail.testing.threads import ThreadedPipeline
 from tests.e2e import shop
+from tests.kernels import compile_for_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,12 +59,7 @@ def running(pipeline: RunningPipeline) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def kernels(stack: Stack) -> None:
     """Compile what the services run, before seven processes at once would."""
-    home = Home(stack.home.folder / "pipelines" / "kernels", CHECKOUT / ".dovetail")
-    for shape in (shop.INT, shop.COMPOSITE):
-        file = home.run / "pipeline.yaml"
-        file.write_text(yaml.safe_dump({"name": "kernels", **shape.spec("inner")}))
-        with compiling(home, file, print) as wait:
-            wait()
+    compile_for_tests(Home(stack.home.folder / "pipelines" / "kernels", CHECKOUT / ".dovetail"))
 
 
 @pytest.fixture(scope="session")
