@@ -51,13 +51,15 @@ def test_a_snapshot_is_made_and_its_run_followed(control):
         assert wrong.status_code == 422
 
 
-def test_a_backfill_is_made_and_its_run_followed(control):
+def test_a_backfill_is_made_over_a_snapshot_and_its_run_followed(control):
     with control.client(Role.OPERATE) as client:
+        made = client.post("/v1/spark/jobs/snapshot/start", json={}).json()
+        assert ended(client, made)["state"] == "done"
         order = {"arguments": ["--portion=1000"], "why": "a test"}
         started = client.post("/v1/spark/jobs/backfill/start", json=order)
         assert started.status_code == 202, started.text
         job = ended(client, started.json())
-        assert job["state"] == "done", job
+        assert job["state"] == "done", job["error"]
         assert job["result"]["figures"]["messages"] == 0
 
 
