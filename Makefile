@@ -159,11 +159,16 @@ bench-spark: $(VENV)/ready ## Measure `enrich` on Spark against Spark's own join
 	@$(BIN)/python -m bench.spark $(if $(QUICK),--quick)
 
 .PHONY: image
-image: ## Build the images dovetail and dovetail-spark, by Docker or Podman (TAG=, BUILD='--build-arg …')
-	@tool=$$(command -v docker || command -v podman) || { echo "no image is built: neither docker nor podman is here"; exit 1; }; \
-	"$$tool" info >/dev/null 2>&1 || { echo "no image is built: $$tool is here, but the engine that it asks does not answer"; exit 1; }; \
-	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/Dockerfile -t dovetail:$(TAG) . && \
-	"$$tool" build $(BUILD) --build-arg VERSION=$(TAG) -f deploy/image/spark.Dockerfile -t dovetail-spark:$(TAG) .
+image: ## Build the images dovetail and dovetail-spark, by Docker, Podman or Buildah (TAG=, BUILD='--build-arg …')
+	@$(PYTHON) -m deploy.image.build $(TAG) $(BUILD)
+
+.PHONY: test-image
+test-image: $(VENV)/ready ## Build both images and run the pipeline from them, compared with SQL (IMAGES=0.2.0: take those; else PYTHON_IMAGE=, or a base from Debian's archive)
+	$(PYTEST) tests/image $(TESTS)
+
+.PHONY: lock
+lock: $(VENV)/running ## Write deploy/image/*.lock, what images are installed from, by uv (after a change of constraints.txt)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m deploy.image.lock
 
 .PHONY: chart
 chart: $(VENV)/ready ## Render the chart by Helm into the file that `make test` compares with

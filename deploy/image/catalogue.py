@@ -7,6 +7,7 @@ import sys
 
 from dovetail.demo.catalogue import ROWS, load_catalogue
 from dovetail.errors import DovetailError
+from dovetail.settings import database_url
 
 
 def main() -> int:
@@ -15,7 +16,7 @@ def main() -> int:
         print(f"catalogue: {rows!r} is not a number of rows", file=sys.stderr)
         return 2
     try:
-        load_catalogue(os.environ.get("DATABASE_URL", ""), int(rows))
+        load_catalogue(database_url(os.environ), int(rows))
     except DovetailError as error:
         print(f"catalogue: {error}", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@
     start driver … | executor …        what Spark on Kubernetes asks of an image
     start warm pipeline.yaml           compile the kernels: when the image is built
     start catalogue [rows]             the demo's master data
+    start roles                        the database's roles, with their passwords
     start audit …                      any other word is the command line's
 
 The image's own files are read-only. Compiled kernels are looked up in a folder that can be written
@@ -66,6 +67,7 @@ def command_of(words: Sequence[str], environment: Mapping[str, str]) -> list[str
         "spark": "services.spark",
         "warm": "deploy.local.warm",
         "catalogue": "deploy.image.catalogue",
+        "roles": "deploy.image.roles",
     }
     if first in modules:
         return [sys.executable, "-m", modules[first], *rest]

@@ -13,6 +13,7 @@ import psutil
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail.service import tls
 from dovetail.topology import STATS_TOPIC
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Heart:
             state=state,
             at_ms=time.time_ns() // 1_000_000,
             pid=os.getpid(),
-            url=f"http://{reachable(self._settings.host)}:{self._settings.port}",
+            url=f"{tls.scheme()}://{reachable(self._settings.host)}:{self._settings.port}",
             figures=figures,
             reason=seen.not_ready or seen.alarm,
             partitions=seen.partitions,

@@ -31,7 +31,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from dovetail.contracts.control_pb2 import Command, Heartbeat
 from dovetail.errors import ConfigError, DovetailError, MasterDataError, NotAllowedError
 from dovetail.pipeline.load import load_pipeline
-from dovetail.service import logs
+from dovetail.service import logs, tls
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
@@ -186,7 +186,12 @@ class StageService:
         self._heart = Heart(settings, context.pipeline.name, name, self._look)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._app(), settings.host, settings.port, log_config=None, access_log=False
+                self._app(),
+                settings.host,
+                settings.port,
+                log_config=None,
+                access_log=False,
+                **tls.served(),
             )
         )
 

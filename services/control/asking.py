@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dovetail.service import tls
 from dovetail.topology import ENRICH
 from dovetail.web import Asker, NoAnswerError
 from services.access.tokens import PASS_S
@@ -49,6 +50,7 @@ class Asking:
         self._askers: dict[str, Asker] = {}
         self._pass: tuple[float, str] | None = None
         self._pool = ThreadPoolExecutor(16, "asking")
+        self._trusted = tls.asked()
 
     def phase(
         self,
@@ -131,7 +133,14 @@ class Asking:
     def _asker(self, origin: str) -> Asker:
         if len(self._askers) > _MOST_KEPT:  # of processes that have other ports by now
             self._askers.clear()
-        new = Asker(origin, {}, within_s=_WITHIN_S, most_bytes=_MOST_BYTES, proxied=False)
+        new = Asker(
+            origin,
+            {},
+            within_s=_WITHIN_S,
+            most_bytes=_MOST_BYTES,
+            proxied=False,
+            trusted=self._trusted,
+        )
         return self._askers.setdefault(origin, new)
 
 

@@ -6,7 +6,7 @@ import uvicorn
 
 from dovetail.errors import DovetailError
 from dovetail.permissions import permissions_of
-from dovetail.service import logs
+from dovetail.service import logs, tls
 from dovetail.service.stage import exit_code
 from dovetail.settings import Settings
 from dovetail.stream.acls import require
@@ -30,6 +30,7 @@ def main() -> int:
         migrate(engine)
         require_tables(engine)
         let_gates_in(engine)
+        certificate = tls.served()
         hub = Hub(settings, access, engine)
         if settings.is_known:
             # Now, and not in a thread that nobody hears.
@@ -41,7 +42,14 @@ def main() -> int:
         return exit_code(error)
     stored = [RunsCollector(hub.name, engine), PlansCollector(hub.name, engine)]
     app = create_app(hub, stored)
-    uvicorn.run(app, host=settings.host, port=settings.port, log_config=None, access_log=False)
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        **certificate,
+    )
     return 0
 
 

@@ -19,6 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.errors import Unavailable
+from dovetail.service import tls
 from dovetail.service.heartbeat import Heart, Look
 from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
@@ -70,7 +71,12 @@ class EnrichService:
         self._told = 0
         self._heart = Heart(settings, pipeline.name, ENRICH, self._look)
         config = uvicorn.Config(
-            self._app(), settings.host, settings.port, log_config=None, access_log=False
+            self._app(),
+            settings.host,
+            settings.port,
+            log_config=None,
+            access_log=False,
+            **tls.served(),
         )
         self._server = uvicorn.Server(config) if settings.port else None
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)

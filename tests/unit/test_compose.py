@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from deploy.local.home import CHECKOUT
+from dovetail import roles
 
 FILE = CHECKOUT / "docker-compose.yml"
 TEXT = FILE.read_text()
@@ -20,6 +20,14 @@ COMPOSE = yaml.safe_load(TEXT)
 SERVICES = COMPOSE["services"]
 OURS = {name: one for name, one in SERVICES.items() if "dovetail" in one["image"]}
 VARIABLES = set(re.findall(r"\$\{(\w+)", TEXT))
+
+
+def _told(name):
+    return SERVICES[name].get("environment", {})
+
+
+def _secrets(one):
+    return one.get("secrets", ())
 
 
 def schema():
@@ -36,14 +44,57 @@ def test_the_specification_would_notice():
     assert not schema().is_valid(broken)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_each_container_of_ours_is_hardened(name):
-    one = OURS[name]
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_container_is_hardened(name):
+    one = SERVICES[name]
     assert one["read_only"] is True
     assert one["cap_drop"] == ["ALL"]
     assert one["security_opt"] == ["no-new-privileges:true"]
     assert "/tmp" in one["tmpfs"]
-    assert any(volume.endswith(":/var/cache/dovetail") for volume in one["volumes"])
+    if name in OURS:
+        assert any(volume.endswith(":/var/cache/dovetail") for volume in one["volumes"])
+    else:  # ours say so in the image
+        user, _, group = one["user"].partition(":")
+        assert int(user) > 0
+        assert int(group) > 0
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_image_may_be_pinned_by_its_digest(name):
+    assert re.fullmatch(
+        r"\$\{\w+_IMAGE:-[^}]+:[^}]+\}|\$\{\w+_IMAGE:-[^}]+\}:\$\{DOVETAIL_TAG:-[^}]+\}",
+        SERVICES[name]["image"],
+    )
+
+
+class TestRoles:
+    """Who each process is in the database: nobody is more than it needs."""
+
+    def test_only_who_makes_tables_and_roles_is_the_administrator(self):
+        administrators = {name for name, one in SERVICES.items() if "postgres" in _secrets(one)}
+        assert administrators == {"postgres", "catalogue", "roles"}
+
+    @pytest.mark.parametrize("name", [name for name in OURS if "DATABASE_URL" in _told(name)])
+    def test_each_has_the_passwords_of_its_roles_and_no_other(self, name):
+        told = _told(name)
+        files = {value for key, value in told.items() if key.endswith("_PASSWORD_FILE")}
+        extra = {"control": {"admin-token"}, "roles": {*roles.ROLES}}.get(name, set())
+        assert set(_secrets(OURS[name])) == {file.rpartition("/")[2] for file in files} | extra
+        for prefix in ("DATABASE", "CONTROL_DATABASE"):
+            if f"{prefix}_URL" in told:
+                user = told[f"{prefix}_URL"].partition("//")[2].partition("@")[0]
+                secret = told[f"{prefix}_PASSWORD_FILE"].rpartition("/")[2]
+                assert secret == ("postgres" if user == "dovetail" else user)
+
+    def test_roles_are_made_before_anybody_is_one(self):
+        for name in ("control", "ingest", "disk-phase-0"):
+            assert "roles" in _before(name)
+        assert "catalogue" in _before("roles")
+
+    def test_every_secret_is_somebodys(self):
+        assert {name for one in SERVICES.values() for name in _secrets(one)} == {
+            *COMPOSE["secrets"]
+        }
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -71,7 +122,7 @@ def test_ports_are_open_to_this_machine_alone():
 
 
 def test_no_password_stands_in_it():
-    assert not re.search(r"PASSWORD: (?!\$\{\w+:\?)", TEXT)
+    assert not re.search(r"PASSWORD: |PASSWORD\}", TEXT)
     assert "DOVETAIL_ADMIN_TOKEN:" not in TEXT
 
 
@@ -113,10 +164,9 @@ def _compose():
 
 @pytest.mark.skipif(_compose() is None, reason="the docker compose plugin is not here")
 def test_docker_compose_reads_it():
-    environment = {**os.environ, "POSTGRES_PASSWORD": "x", "GRAFANA_PASSWORD": "x"}
     profiles = [word for one in ("load", "observability", "jobs") for word in ("--profile", one)]
     command = [*_compose(), "-f", str(FILE), *profiles, "config", "--quiet"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

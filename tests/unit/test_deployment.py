@@ -110,7 +110,10 @@ class TestSettings:
                 *(f"KAFKA_{option}" for option in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
                 "KAFKA_SSL_CA_LOCATION",
             }, name
-            assert compose <= chart, name
+            assert compose - chart <= {
+                *("DATABASE_PASSWORD_FILE", "CONTROL_DATABASE_PASSWORD_FILE"),
+                "CONTROL_DATABASE_URL",
+            }, name
 
     def test_the_code_reads_every_one_of_them(self):
         sources = [
@@ -125,7 +128,11 @@ class TestSettings:
             variable["name"] for one in kit.workloads(OBJECTS) for variable in container(one)["env"]
         }
         told |= set(re.findall(r"^ +(DOVETAIL_\w+)=", _recipe(), re.MULTILINE))
-        assert [name for name in told if f'"{name}"' not in code] == []
+        # Settings put these together: the database's, or control's own, here or in a file.
+        parts = re.compile(r"(CONTROL_)?DATABASE_(URL|PASSWORD)(_FILE)?")
+        assert [
+            name for name in told if f'"{name}"' not in code and not parts.fullmatch(name)
+        ] == []
 
     def test_images_and_versions_are_the_same(self):
         version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
@@ -167,6 +174,33 @@ class TestSettings:
             "beside": resources.BESIDE,
             "stage": resources.STAGE,
         }
+
+
+class TestContainers:
+    """What `make test-image` tries is what Compose's file says; the chart says the same."""
+
+    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    def test_the_chart_starts_them_as_compose_does(self, one):
+        name = one["metadata"]["name"].removeprefix("sales-")
+        own = COMPOSE["services"].get(name) or COMPOSE["services"][f"{name}-0"]
+        assert container(one)["args"] == own["command"]
+        assert not {"command", "workingDir"} & container(one).keys()
+        assert not {"entrypoint", "working_dir", "user"} & own.keys()
+
+    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    def test_the_chart_lets_them_do_as_little(self, one):
+        pod = one["spec"]["template"]["spec"]["securityContext"]
+        assert f"USER {pod['runAsUser']}:{pod['runAsGroup']}\n" in _recipe()
+        assert container(one)["securityContext"] == {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+    def test_jobs_too(self):
+        (job,) = of_kind(OBJECTS, "CronJob").values()
+        pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        assert pod["containers"][0]["args"] == COMPOSE["services"]["frequency"]["command"]
 
 
 class TestTopics:

@@ -10,19 +10,26 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from deploy.image import health, start
+from deploy.image import build, health, lock, roles, start
 from deploy.local.home import CHECKOUT
+from deploy.sbom.installed import normalised, packages
+from dovetail import roles as database_roles
 from dovetail.topology import CONTROL, ENRICH
 
-IMAGES = {
-    name: (CHECKOUT / f"deploy/image/{name}").read_text()
-    for name in ("Dockerfile", "spark.Dockerfile")
+RECIPE = (CHECKOUT / build.RECIPE).read_text()
+JOINED = RECIPE.replace("\\\n", "")
+LOCKS = {name: lock.read((lock.HERE / f"{name}.lock").read_text()) for name in lock.LOCKS}
+STAGES = {
+    found[2]: (found[1], found[3])
+    for found in re.finditer(r"^FROM (\S+) AS (\S+)\n((?:(?!^FROM ).*\n)*)", RECIPE, re.MULTILINE)
 }
+"""What each begins with, and its steps."""
 
 
-def final(recipe):
-    """The stage that is kept."""
-    return recipe[recipe.rindex("\nFROM ") :]
+def kept(stage):
+    """All steps that an image is made of: of its stage, and of those that it begins with."""
+    begins, steps = STAGES[stage]
+    return kept(begins) + steps if begins in STAGES else steps
 
 
 @pytest.mark.parametrize("service", start.SERVICES)
@@ -143,26 +150,25 @@ def test_the_health_check_tells_alive_from_not_ready_and_from_gone(monkeypatch, 
     assert health.main([]) == 1
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("stage", build.IMAGES.values())
 class TestRecipe:
-    def test_is_pinned_not_root_and_checks_its_health(self, name):
-        recipe = IMAGES[name]
-        assert re.search(r"^ARG PYTHON_IMAGE=python:\d+\.\d+\.\d+-slim-\w+$", recipe, re.MULTILINE)
-        assert set(re.findall(r"^FROM (\S+)", recipe, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
-        last = final(recipe)
+    def test_is_pinned_not_root_and_checks_its_health(self, stage):
+        assert re.search(r"^ARG PYTHON_IMAGE=python:\d+\.\d+\.\d+-slim-\w+$", RECIPE, re.MULTILINE)
+        assert {begins for begins, _ in STAGES.values()} - set(STAGES) == {"${PYTHON_IMAGE}"}
+        last = kept(stage)
         assert "\nUSER 10001:10001\n" in last
         assert "\nHEALTHCHECK " in last
-        assert "deploy.image.start" in last.split("ENTRYPOINT")[1]
+        assert 'ENTRYPOINT ["tini", "--", "python", "-m", "deploy.image.start"]' in last
 
-    def test_leaves_nothing_that_installs_or_builds(self, name):
-        last = final(IMAGES[name])
+    def test_leaves_nothing_that_installs_or_builds(self, stage):
+        last = kept(stage)
         assert "pip uninstall" in last
         assert "pip install" not in last
         for tool in ("gcc", "build-essential", "maven", "jdk-17-jdk"):
             assert tool not in last
 
-    def test_writes_only_where_a_volume_is(self, name):
-        last = final(IMAGES[name])
+    def test_writes_only_where_a_volume_is(self, stage):
+        last = kept(stage)
         volumes = re.search(r"^VOLUME \[(.*)\]", last, re.MULTILINE).group(1)
         declared = [volume.strip(' "') for volume in volumes.split(",")]
         written = re.findall(
@@ -171,11 +177,131 @@ class TestRecipe:
         assert len(written) >= 3
         assert all(folder.startswith(tuple(declared)) for folder in written)
 
-    def test_builds_only_from_what_is_sent_to_the_builder(self, name):
-        sent = {
-            line[1:] for line in (CHECKOUT / ".dockerignore").read_text().split() if line[0] == "!"
+
+def test_it_is_built_only_from_what_is_sent_to_the_builder():
+    ignored = (CHECKOUT / ".dockerignore").read_text().split()
+    sent = tuple(line[1:] for line in ignored if line[0] == "!")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", RECIPE, re.MULTILINE)
+    assert copied
+    for file in " ".join(copied).split():
+        assert file.startswith(sent)
+        assert (CHECKOUT / file).exists()
+
+
+class TestInstalled:
+    """What is installed: nothing without a hash, and no version but that of constraints.txt."""
+
+    def test_every_step_that_fetches_wants_hashes(self):
+        installs = re.findall(r"(?<!-m )\bpip (?:--python \S+ )?(?:install|wheel) [^&\n]*", JOINED)
+        assert len(installs) == 6
+        for step in installs:
+            assert "--no-deps" in step
+            assert ("--require-hashes" in step) is ("--no-index" not in step), step
+
+    @pytest.mark.parametrize("name", lock.LOCKS)
+    def test_each_has_its_hashes(self, name):
+        assert LOCKS[name]
+        for text in LOCKS[name].values():
+            first, *hashes = text.splitlines()
+            assert "==" in first
+            assert hashes
+            assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}( \\)?", one) for one in hashes)
+
+    @pytest.mark.parametrize("name", lock.LOCKS)
+    def test_versions_are_those_of_the_constraints(self, name):
+        pinned = {
+            normalised(line.partition("==")[0]): line.partition("==")[2]
+            for line in (CHECKOUT / "constraints.txt").read_text().splitlines()
         }
-        copied = re.findall(r"^COPY (?!--from)(.+) \S+$", IMAGES[name], re.MULTILINE)
-        for file in " ".join(copied).split():
-            assert file in sent
-            assert (CHECKOUT / file).exists()
+        for package, text in LOCKS[name].items():
+            version = text.partition("==")[2].split()[0]
+            assert pinned.get(normalised(package), version) == version, "run: make lock"
+            assert normalised(package) in pinned or name == "build"
+
+    @pytest.mark.parametrize("extras", [[], ["spark"]])
+    def test_they_hold_all_that_the_package_needs(self, extras):
+        names = ["services", *extras]
+        locked = {normalised(package) for name in names for package in LOCKS[name]}
+        assert packages(extras=extras).keys() - {"dovetail"} <= locked, "run: make lock"
+
+
+class TestBuild:
+    """`make image`, by an engine that only writes down what it is told."""
+
+    def engine(self, folder, name, answers=True):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\n[ "$1" = info ] && exit {0 if answers else 1}\n'
+            f'echo "{name} $*" >> {folder}/told\n'
+        )
+        program.chmod(0o755)
+
+    @pytest.fixture
+    def only(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+        monkeypatch.setattr(build.shutil, "which", lambda name: (tmp_path / name).exists() or None)
+        return tmp_path
+
+    def test_the_first_engine_that_answers_builds_both(self, only):
+        self.engine(only, "docker", answers=False)
+        self.engine(only, "buildah")
+        assert build.main(["1.2.3", "--build-arg", "A=b"]) == 0
+        first, second = (only / "told").read_text().splitlines()
+        assert first.startswith("buildah build --format docker --layers")
+        assert "--build-arg A=b --target services" in first
+        assert first.endswith("-t dovetail:1.2.3 .")
+        assert "--target spark" in second
+        assert second.endswith("-t dovetail-spark:1.2.3 .")
+
+    def test_without_any_it_says_of_each_why(self, only, capsys):
+        self.engine(only, "docker", answers=False)
+        assert build.main(["1.2.3"]) == 1
+        told = capsys.readouterr().err
+        assert "docker does not answer" in told
+        assert "podman is not here; buildah is not here" in told
+
+    def test_what_pip_is_told_of_registries_is_mounted_and_not_written_down(
+        self, tmp_path, monkeypatch
+    ):
+        told = [("index-url", "https://u:p@mirror/simple"), ("cache-dir", "/x"), ("timeout", "60")]
+        monkeypatch.setattr(build, "pip_settings", lambda: told)
+        words = build.registries(tmp_path, {"SSL_CERT_FILE": "/etc/hosts"})
+        assert words == [
+            *("--secret", "id=certificates,src=/etc/hosts"),
+            *("--secret", f"id=pip,src={tmp_path}/pip.conf"),
+        ]
+        written = (tmp_path / "pip.conf").read_text()
+        assert "index-url = https://u:p@mirror/simple" in written
+        assert f"cert = {build.CERTIFICATES}" in written
+        assert "cache-dir" not in written
+
+    def test_where_pip_is_told_nothing_nothing_is_mounted(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(build, "pip_settings", list)
+        assert build.registries(tmp_path, {}) == []
+
+    def test_every_step_that_fetches_has_them_mounted(self):
+        steps = re.findall(r"^RUN .*", JOINED, re.MULTILINE)
+        fetching = [step for step in steps if re.search(r"--require-hashes|image\.jars", step)]
+        assert len(fetching) == 3
+        for step in fetching:
+            assert "id=pip,target=/etc/pip.conf" in step
+            assert f"id=certificates,target={build.CERTIFICATES}" in step
+
+
+@pytest.mark.parametrize(("text", "told"), [(None, "No such file"), ("\n", "is empty")])
+def test_roles_without_a_password_are_not_made(tmp_path, capsys, text, told):
+    """Nobody is asked before all of them are there: the address is nobody's."""
+    for role in database_roles.ROLES:
+        (tmp_path / role).write_text("secret")
+    (tmp_path / database_roles.GATE).unlink()
+    if text is not None:
+        (tmp_path / database_roles.GATE).write_text(text)
+    environment = {
+        "DOVETAIL_PIPELINE": str(CHECKOUT / "pipeline.yaml"),
+        "DOVETAIL_ROLES": str(tmp_path),
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+    }
+    assert roles.main(environment) == 1
+    said = capsys.readouterr().err
+    assert told in said
+    assert database_roles.GATE in said

@@ -1,0 +1,118 @@
+"""Builds the images dovetail and dovetail-spark, by docker, podman or buildah: whichever works.
+
+    python -m deploy.image.build 0.2.0 --build-arg PYTHON_IMAGE=…
+
+What this machine's pip is told of registries, and whom it trusts, reaches the build as secrets:
+they are mounted while a step runs, and are in no layer. Needs nothing but Python's own library, as
+an image may be built where nothing else is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RECIPE = "deploy/image/Dockerfile"
+IMAGES = {"dovetail": "services", "dovetail-spark": "spark"}
+"""Each with its stage of the recipe."""
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+"""Where an image has whom it trusts; this machine's are mounted in its place."""
+# A health check is something that only this format of images knows. Layers are kept, as the second
+# image shares its first steps, kernels among them, with the first.
+_DOCKERS_WAY = ("--format", "docker", "--layers")
+ENGINES: dict[str, tuple[str, ...]] = {
+    "docker": (),
+    "podman": _DOCKERS_WAY,
+    "buildah": _DOCKERS_WAY,
+}
+"""In the order in which they are tried, with what each has to be told."""
+_OF_REGISTRIES = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
+_TRUST = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def main(words: Sequence[str] = sys.argv[1:]) -> int:
+    tag, *options = words
+    engine = find()
+    if engine is None:
+        return 1
+    build(engine, tag, options)
+    return 0
+
+
+def build(engine: str, tag: str, options: Sequence[str] = ()) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        secrets = registries(Path(folder), os.environ)
+        for name, stage in IMAGES.items():
+            words = [
+                *(engine, "build", *ENGINES[engine], *secrets, *options, "--target", stage),
+                *("--build-arg", f"VERSION={tag}", "-f", RECIPE, "-t", f"{name}:{tag}", "."),
+            ]
+            subprocess.run(words, cwd=_CHECKOUT, env=environment(), check=True)
+
+
+def find() -> str | None:
+    """Return the first engine that answers; say of each why it does not."""
+    reasons = []
+    for engine in ENGINES:
+        if shutil.which(engine) is None:
+            reasons.append(f"{engine} is not here")
+            continue
+        asked = subprocess.run(
+            [engine, "info"], env=environment(), capture_output=True, text=True, check=False
+        )
+        if asked.returncode == 0:
+            return engine
+        reasons.append(f"{engine} does not answer: {_last_line(asked.stderr)}")
+    print(f"no image is built: {'; '.join(reasons)}", file=sys.stderr)
+    return None
+
+
+def environment() -> dict[str, str]:
+    """For an engine: steps in a chroot need no rights that a container or a small machine lacks."""
+    return {"BUILDAH_ISOLATION": "chroot", **os.environ}
+
+
+def registries(folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """Write what pip is told of registries into a folder; return the words that mount it."""
+    told = {name: value for name, value in pip_settings() if name in _OF_REGISTRIES}
+    words = []
+    trusted = next((environ[name] for name in _TRUST if environ.get(name)), "")
+    if trusted:
+        told["cert"] = CERTIFICATES
+        words += ["--secret", f"id=certificates,src={Path(trusted).resolve()}"]
+    if told:
+        file = configparser.RawConfigParser()
+        file["global"] = told
+        with (folder / "pip.conf").open("w") as opened:
+            file.write(opened)
+        words += ["--secret", f"id=pip,src={folder / 'pip.conf'}"]
+    return words
+
+
+def pip_settings() -> list[tuple[str, str]]:
+    """All that pip is told by this machine's files and environment."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    pairs = (line.partition("=") for line in listed.splitlines())
+    found = ((name.rpartition(".")[2], ast.literal_eval(value)) for name, _, value in pairs)
+    return [(name.removeprefix("default-"), value) for name, value in found]
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""TLS for what a service serves itself, and for control, which asks the others.
+
+    DOVETAIL_TLS_CERTIFICATE, DOVETAIL_TLS_KEY    files (PEM) that it shows who it is by
+    DOVETAIL_TLS_AUTHORITY                        whose signature the services' certificates bear
+
+Without a certificate a service speaks plain HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dovetail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CERTIFICATE = "DOVETAIL_TLS_CERTIFICATE"
+KEY = "DOVETAIL_TLS_KEY"
+AUTHORITY = "DOVETAIL_TLS_AUTHORITY"
+
+
+def scheme(environment: Mapping[str, str] = os.environ) -> str:
+    return "https" if environment.get(CERTIFICATE, "").strip() else "http"
+
+
+def served(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What uvicorn is told, for a server with a certificate; nothing without one."""
+    certificate, key = (environment.get(name, "").strip() for name in (CERTIFICATE, KEY))
+    if not certificate and not key:
+        return {}
+    if not certificate or not key:
+        lacking = KEY if certificate else CERTIFICATE
+        raise ConfigError(f"{lacking} is not set: a certificate and its key are given together")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:  # an SSLError is one, too
+        raise ConfigError(
+            f"{CERTIFICATE}={certificate} and {KEY}={key} are no certificate and its key: {error}"
+        ) from None
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
+
+
+def asked(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
+    """How control asks the other services; None by what the machine trusts.
+
+    Who answers has to be one of the authority's. By which name or address is not looked at: a
+    service says where it is, and in a cluster that is an address that no certificate names.
+    """
+    authority = environment.get(AUTHORITY, "").strip()
+    if not authority:
+        return None
+    if not Path(authority).is_file():
+        raise ConfigError(f"{AUTHORITY}: {authority} is not there")
+    context = ssl.create_default_context(cafile=authority)
+    context.check_hostname = False
+    return context
