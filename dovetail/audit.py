@@ -1,10 +1,12 @@
-"""Conservation: in = enriched + unmatched + parked + dead-lettered + shed + in flight.
+"""Conservation: in = enriched + unmatched + parked + dead-lettered + shed + lost + in flight.
 
 The ledgers of all stages are added up and every equation between them is checked: a
 stage gives out what it took in, and between two stages there is only what is in flight.
 
 In a chain an event with many rows in one table goes on as so many copies, which the next tables
 count one by one: in + copies = enriched + ….
+
+What was deleted from the source before ingest read it came in, and is lost.
 
 What backfill has completed has moved from shed, unmatched and parked to enriched.
 """
@@ -96,9 +98,14 @@ class Audit:
         return shed_events(self.stages[services.MAPPER]) - self.late[of(ledger.SHED)]
 
     @property
+    def lost(self) -> int:
+        return self.stages[services.INGEST][ledger.LOST]
+
+    @property
     def in_flight(self) -> int:
         answered = self.enriched + self.unmatched + self.parked
-        return self.taken + self.copies - answered - self.dead_lettered - self.shed
+        aside = self.dead_lettered + self.shed + self.lost
+        return self.taken + self.copies - answered - aside
 
     @property
     def backlogs(self) -> dict[str, int]:
@@ -119,12 +126,13 @@ class Audit:
 
     def equation(self) -> str:
         copies = f" + copies {self.copies:,}" if self.topology.next else ""
+        lost = f"+ lost {self.lost:,} " if self.lost else ""
         late = f" ({self.late[ledger.LATE]:,} late)" if self.late[ledger.LATE] else ""
         return (
             f"in {self.taken:,}{copies} = enriched {self.enriched:,}{late} "
             f"+ unmatched {self.unmatched:,} + parked {self.parked:,} "
             f"+ dead-lettered {self.dead_lettered:,} + shed {self.shed:,} "
-            f"+ in flight {self.in_flight:,}"
+            f"{lost}+ in flight {self.in_flight:,}"
         )
 
     def _by(self, link: Topology, outcome: str) -> int:
@@ -250,10 +258,10 @@ def _given(stages: dict[str, Counter[str]], one: Handover) -> int:
 
 
 def _given_out(counts: Counter[str]) -> int:
-    """Add up what became of a stage's events: passed on, answered, buried or shed."""
+    """Add up what became of a stage's events: passed on, answered, buried, shed or lost."""
     passed_on = sum(counts[outcome] for outcome in _PASSED_ON)
     answered = sum(counts[outcome] for outcome in _ANSWERED)
-    return passed_on + answered + dead_letters(counts) + shed_events(counts)
+    return passed_on + answered + dead_letters(counts) + shed_events(counts) + counts[ledger.LOST]
 
 
 def _ledger(committed: dict[int, Committed]) -> Counter[str]:

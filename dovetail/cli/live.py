@@ -92,6 +92,7 @@ def _totals(totals: dict[str, Any], rates: dict[str, Any]) -> Iterator[Renderabl
         "dead letters": totals["dead_lettered"],
         "parked": totals["parked"],
         "shed": totals["shed"],
+        **({"lost": totals["lost"]} if totals.get("lost") else {}),
         "in flight": totals["in_flight"],
         "waiting": totals["waiting"],
     }

@@ -173,11 +173,11 @@ def outcomes_of(kind: str) -> tuple[str, ...]:
     dead = tuple(ledger.dead(reason.label) for reason in Reason if reason is not Reason.GOOD)
     shed = tuple(ledger.shed(strategy) for strategy in Shed if strategy is not Shed.AUTO)
     found = {
-        INGEST: (ledger.CLEAN, *dead),
+        INGEST: (ledger.CLEAN, ledger.LOST, *dead),
         MAPPER: (ledger.MAPPED, *shed),
-        CACHE_PHASE: (ledger.MISSED, *answered),
+        CACHE_PHASE: (ledger.MISSED, ledger.PARKED, *answered),
         DISK_PHASE: (ledger.PARKED, *answered),
-        ENRICH: (ledger.PARKED, *answered, *dead, *shed),
+        ENRICH: (ledger.LOST, ledger.PARKED, *answered, *dead, *shed),
     }
     return found[kind]
 

@@ -2,8 +2,9 @@
 
 A broker forgets a consumer group's offsets some time after its last member has left
 (`offsets.retention.minutes`), and with them the ledger. Who began anew then would answer everything
-once more. What tells it from a first start is that an internal topic was purged: control deletes
-what a stage has committed, and nothing else (services/control/purge.py).
+once more. What tells it from a first start is that the stage has written: it commits where it
+begins before it writes anything (places.py), so that offsets were there once. Or that what it reads
+was purged: control deletes what a stage has committed and nothing else (services/control/purge.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
 from dovetail.stream.offsets import CommittedOffsets
-from dovetail.stream.topics import admin_of, beginnings
-from dovetail.topology import INGEST, Keeps
+from dovetail.stream.topics import admin_of, beginnings, spans
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Keeps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka.admin import AdminClient
+
     from dovetail.settings import Settings
     from dovetail.topology import Stage, Topic, Topology
 
@@ -29,9 +34,13 @@ _LOOK_EVERY_S = 0.5
 def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> None:
     """Raise a ConfigError if the stage has committed offsets, and they are gone."""
     group = topology.group(stage.service)
-    witness = _witness(stage)
+    witness = _witness(topology.links[stage.link - 1], stage)
     with closing(CommittedOffsets(settings, group, stage.reads)) as offsets:
-        if offsets.read() or not any(beginnings(admin_of(settings), witness)):
+        if offsets.read():
+            return
+        admin = admin_of(settings)
+        purged = stage.reads.keeps is Keeps.UNREAD and any(beginnings(admin, stage.reads))
+        if not purged and not has_written(admin, [witness]):
             return
         deadline = time.monotonic() + _SURELY_S
         while time.monotonic() < deadline:
@@ -39,6 +48,7 @@ def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> 
             if offsets.read():
                 return
     internal = [one.reads.name for one in topology.stages if one.reads.keeps is Keeps.UNREAD]
+    internal += [link.progress.name for link in topology.links]
     raise ConfigError(
         f"the broker has forgotten what {group} has read, as {witness.name} shows: begun anew, it "
         f"would answer once more what is answered. Stop all services; set the offsets of "
@@ -48,11 +58,12 @@ def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> 
     )
 
 
-def _witness(stage: Stage) -> Topic:
-    """The topic that is purged only if the stage has committed.
+def has_written(admin: AdminClient, topics: Iterable[Topic]) -> bool:
+    """Whether anything was ever written to one of these topics, be it aborted or deleted since."""
+    return any(span.end for topic in topics for span in spans(admin, topic).values())
 
-    It is what the stage reads; of ingest, who reads the users' topic, what it alone writes.
-    """
-    if stage.reads.keeps is Keeps.UNREAD:
-        return stage.reads
-    return next(topic for topic in stage.writes if topic.keeps is Keeps.UNREAD)
+
+def _witness(link: Topology, stage: Stage) -> Topic:
+    """The topic that the stage alone writes."""
+    own = {INGEST: link.clean, MAPPER: link.mapped, CACHE_PHASE: link.missed}
+    return {**own, DISK_PHASE: link.progress}[stage.kind]

@@ -23,6 +23,9 @@ DEAD = "dead"
 SHED = "shed"
 """Shed events are counted by strategy: `shed.topw`."""
 
+LOST = "lost"
+"""Deleted from the source before ingest read it, counted in offsets (places.py)."""
+
 LATE = "late"
 """Events that backfill completed; it counts what it took `of` shed, unmatched and parked ones."""
 
@@ -102,6 +105,10 @@ class Ledger:
         """Events of the partition by outcome, the step under way included."""
         before, step = self._committed.get(partition), self._step.get(partition)
         return (before[outcome] if before else 0) + (step[outcome] if step else 0)
+
+    def has_begun(self, partition: int) -> bool:
+        """Whether a step has counted events of the partition."""
+        return bool(self._committed.get(partition))
 
     def text(self, partition: int) -> str:
         """Return what to commit beside the partition's offset: all before, and this step."""

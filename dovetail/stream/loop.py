@@ -43,17 +43,21 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
 from dovetail.permissions import Operation, Permission, Resource
+from dovetail.stream import ledger as outcome
 from dovetail.stream.acls import refusal
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.places import AstrayError, new_places
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
 from dovetail.stream.rdkafka.errors import TIMED_OUT
 from dovetail.stream.takeover import Written, abort_forgotten, absent, take_over
+from dovetail.stream.topics import admin_of, spans
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dovetail.settings import Settings
+    from dovetail.stream.places import Place
     from dovetail.topology import Stage
 
 log = logging.getLogger(__name__)
@@ -70,6 +74,7 @@ _A_LOT = 4 << 20
 _MORE_S = 0.01
 """How long a step waits for more: a fetch takes about as long."""
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+_HALTED_S = 1.0
 _LASTING_S = 1.0
 """A handler that has no room for so long has its partitions paused. Not before: what is fetched
 ahead would be dropped, and fetched again."""
@@ -244,7 +249,8 @@ class Loop:
                     "group.instance.id": self._member,
                     "client.id": self._member,
                     "isolation.level": "read_committed",
-                    "auto.offset.reset": "earliest",
+                    # Where nothing is committed, or not what is there, we say where to read.
+                    "auto.offset.reset": "error",
                     "enable.auto.commit": False,
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": 10_000,
@@ -286,7 +292,8 @@ class Loop:
             if self._read_again:
                 self._read_from_committed()
                 return
-            self._open_partitions()
+            if self._begins_anew():
+                return
             self._handler.between_steps()
             if len(records) or self._handler.busy:
                 self._step(records)
@@ -430,10 +437,28 @@ class Loop:
             f"after {_TRANSACTION_S:.0f} s: {error}"
         )
 
+    def _begins_anew(self) -> bool:
+        """Whether partitions are read from elsewhere, or nothing is: what was consumed is not."""
+        try:
+            return self._open_partitions()
+        except AstrayError as astray:
+            if not (self.paused and self._move_back()):
+                self._halt(astray)
+            return True
+
+    def _halt(self, astray: AstrayError) -> None:
+        """Read nothing, and say why, until somebody has moved the offsets."""
+        if self.reason != str(astray):
+            log.critical("nothing is read", extra={"reason": str(astray)})
+        self.reason = str(astray)
+        self.resting = self._read_again = True
+        self._stopping.wait(_HALTED_S)
+
     def _read_from_committed(self) -> None:
         """Read again what is not committed; the ledger goes back with it."""
         self._read_again = False
-        self._consumer.rewind()
+        if self._consumer.rewind():
+            self._paused.clear()
         self._handler.drop()
         self._opened.clear()
 
@@ -527,13 +552,44 @@ class Loop:
         for name in names:
             self._new_producer(name).close()
 
-    def _open_partitions(self) -> None:
-        """Read the ledger of newly assigned partitions, before anything is added to it."""
-        held = set(self._consumer.assignment())
-        if held == self._opened:
-            return
+    def _open_partitions(self) -> bool:
+        """Read the ledger of newly assigned partitions, before anything is added to it.
+
+        True if some of them are read from elsewhere than was committed, and all of them anew.
+        """
+        held, astray = set(self._consumer.assignment()), self._consumer.astray
+        if held == self._opened and not astray:
+            return False
         committed = self._settled()
-        for partition in held - self._opened:
+        new = (held - self._opened) | astray
+        for partition in new:
             self._ledger.open(partition, committed.get(partition, (0, ""))[1])
-            self._handler.open(partition, self._ledger)
         self._opened = held
+        at = {one: committed[one][0] if one in committed else None for one in sorted(new)}
+        there = spans(admin_of(self._settings), self._stage.reads)
+        if places := new_places(self._stage.reads, at, there):
+            self._begin(places)
+        if places or astray:
+            self._read_from_committed()
+            return True
+        for partition in sorted(new):
+            self._handler.open(partition, self._ledger)
+        return False
+
+    def _begin(self, places: dict[int, Place]) -> None:
+        """Commit where partitions are read from, with what was lost of them."""
+        started = time.monotonic()
+        for partition, place in places.items():
+            if place.lost:
+                log.error(
+                    "events were deleted before they were read: keep them longer (retention.ms)",
+                    extra={"partition": partition, "events": place.lost, "from": place.offset},
+                )
+            self._ledger.add(partition, outcome.IN, place.lost)
+            self._ledger.add(partition, outcome.LOST, place.lost)
+        self._producer.begin()
+        self._send_offsets({partition: place.offset for partition, place in places.items()})
+        self._producer.commit(_TIMEOUT_S)
+        if counts := self._ledger.commit():
+            self.counts.update(counts)
+            self._committed(counts, time.monotonic() - started)

@@ -95,10 +95,16 @@ def as_stages(
     moved = min((slot.counts[ledger.MOVED] for slot in slots), default=0)
     del first[ledger.MOVED]  # the number of an order, which counts nothing
     dead, shed = _named(first, ledger.DEAD), _named(first, ledger.SHED)
-    clean = first[ledger.IN] - dead.total()
+    lost = first.pop(ledger.LOST, 0)
+    clean = first[ledger.IN] - dead.total() - lost
     mapped = clean - shed.total()
     ledgers = {
-        services.INGEST: {ledger.IN: first[ledger.IN], ledger.CLEAN: clean, **dead},
+        services.INGEST: {
+            ledger.IN: first[ledger.IN],
+            ledger.CLEAN: clean,
+            **dead,
+            **({ledger.LOST: lost} if lost else {}),
+        },
         services.MAPPER: {ledger.IN: clean, ledger.MAPPED: mapped, **shed},
     }
     answered = Counter({name: n for name, n in first.items() if name not in {*dead, *shed}})

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from dovetail.errors import ConfigError, NotAllowedError, Unavailable
 from dovetail.permissions import Operation, Permission, Resource, not_allowed
+from dovetail.stream.places import Span
 from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.refusals import Strangers, client_of, is_refused
 
@@ -130,6 +131,15 @@ def beginnings(admin: AdminClient, topic: Topic) -> list[int]:
 def ends(admin: AdminClient, topic: Topic) -> list[int]:
     """Where each partition ends for a reader of committed messages."""
     return _offsets(admin, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def spans(admin: AdminClient, topic: Topic) -> dict[int, Span]:
+    """What the broker has of each partition, with transactions that are open."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    # In this order: what is deleted in between was there.
+    first = beginnings(admin, topic)
+    written = _offsets(admin, topic, latest, IsolationLevel.READ_UNCOMMITTED)
+    return {number: Span(*both) for number, both in enumerate(zip(first, written, strict=False))}
 
 
 def unstable(admin: AdminClient, topic: Topic) -> list[int]:

@@ -91,6 +91,7 @@ def _outcomes(seen: Audit) -> Iterator[tuple[str, int]]:
     A counter never falls: what backfill has completed since still counts as what it was, too.
     """
     yield ledger.ENRICHED, seen.enriched
+    yield ledger.LOST, seen.lost
     for outcome in (ledger.UNMATCHED, ledger.PARKED):
         yield outcome, getattr(seen, outcome) + seen.late[ledger.of(outcome)]
     for outcome, service in _REASONS.items():

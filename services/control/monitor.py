@@ -289,6 +289,7 @@ def totals(seen: Audit) -> dict[str, Any]:
         "parked": seen.parked,
         "dead_lettered": seen.dead_lettered,
         "shed": seen.shed,
+        "lost": seen.lost,
         "in_flight": seen.in_flight,
         "waiting": seen.waiting,
         "outputs": seen.outputs,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from dovetail.contracts.progress_pb2 import Progress
 from dovetail.errors import TooManyRowsError, Unavailable
 from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
@@ -37,7 +38,6 @@ from dovetail.stream.reader import BatchReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.contracts.progress_pb2 import Progress
     from dovetail.join.columns import Flags, Ints
     from dovetail.join.emigration import Emigration
     from dovetail.pipeline.spec import Pipeline
@@ -335,6 +335,9 @@ class DiskHandler(Handler):
             number = ledger.count(slot, outcome.IN)
             progress = self._window.progress(slot, number)
             ledger.set_progress(slot, number if progress else 0)
+            if progress is None and not ledger.has_begun(slot):
+                # So that it shows that the slot was begun, should its offset be forgotten.
+                progress = Progress(slot=slot)
             if progress:
                 producer.send(
                     self._topology.progress.name,

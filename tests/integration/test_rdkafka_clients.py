@@ -549,8 +549,12 @@ def test_what_a_callback_raises_while_closing_comes_out_of_close(
         consumer.close()
 
 
-def test_no_offset_to_start_from_is_raised(bootstrap: str, topic: str) -> None:
-    group = Group(bootstrap, topic, auto_offset_reset="error")
-    with group.member() as consumer, pytest.raises(KafkaFailure) as caught:
-        read(consumer, 1)
-    assert caught.value.name == "_AUTO_OFFSET_RESET"
+def test_a_partition_without_an_offset_to_start_from_is_astray_until_it_is_rewound(
+    bootstrap: str, topic: str
+) -> None:
+    send_all(bootstrap, topic, [b"a", b"b"])
+    with Group(bootstrap, topic, auto_offset_reset="error").member() as consumer:
+        eventually(lambda: consumer.astray == {0}, consumer)
+        assert consumer.rewind()
+        assert not consumer.astray
+        assert values(read(consumer, 2)) == [b"a", b"b"]

@@ -122,7 +122,7 @@ def test_forgotten_offsets_are_noticed_and_set_by_hand(make_pipeline):
         pass
 
     set_offsets(settings, admin, topology, stopped_at)
-    delete(admin, [topic.name for topic in internal])
+    delete(admin, [topic.name for topic in (*internal, topology.progress)])
     with make_pipeline(content) as pipeline:
         dovetail = Dovetail(pipeline)
         # It was drained before, and control remembers that.

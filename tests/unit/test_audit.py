@@ -105,6 +105,18 @@ def test_what_was_shed_has_its_place_in_the_sum():
     ]
 
 
+def test_what_the_source_deleted_unread_came_in_and_is_lost():
+    seen = audit_of(ingest={"in": 104, "lost": 4})
+    assert (seen.taken, seen.lost, seen.in_flight) == (104, 4, 0)
+    assert seen.drained
+    assert not seen.off
+    assert seen.equation() == (
+        "in 104 = enriched 75 + unmatched 15 + parked 0 + dead-lettered 10 + shed 0 + lost 4"
+        " + in flight 0"
+    )
+    assert audit_of(ingest={"lost": 4}).off
+
+
 def test_what_waits_in_the_source_is_not_in_flight_but_not_drained_either():
     seen = audit_of(waiting=3)
     assert seen.in_flight == 0

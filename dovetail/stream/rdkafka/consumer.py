@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +19,7 @@ from dovetail.stream.rdkafka import kernels
 from dovetail.stream.rdkafka.client import Client, Config, milliseconds, new_conf
 from dovetail.stream.rdkafka.errors import (
     FATAL,
+    NO_OFFSET,
     PARTITION_EOF,
     STATE,
     KafkaFailure,
@@ -53,10 +53,8 @@ _log = logging.getLogger(__name__)
 
 _ASSIGN, _REVOKE = -175, -174
 
-# What no waiting mends: topic, group, cluster or SASL refused, and no offset to start from.
-_LASTING = frozenset({29, 30, 31, 58, -140})
-
-_SEEK_AGAIN_S = 0.05
+# What no waiting mends: topic, group, cluster or SASL refused.
+_LASTING = frozenset({29, 30, 31, 58})
 
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -97,6 +95,7 @@ class Consumer(Client):
         self._held = _NOTHING
         self._mean_size = 1024.0  # bytes of a value, learnt from each batch
         self._starts: dict[int, int | None] = {}  # of partitions with nothing read since
+        self._astray: set[int] = set()
         self._raised: BaseException | None = None
         # librdkafka keeps the bare pointer: the object has to live as long as the client.
         self._rebalance_callback = RebalanceCallback(self._rebalance)
@@ -145,7 +144,7 @@ class Consumer(Client):
 
     def _hear(self, message: int) -> None:
         """Log the error that a message carries, or keep it to be raised."""
-        code = Message.from_address(message).err
+        code, partition = Message.from_address(message).err, Message.from_address(message).partition
         reason = (self._lib.message_errstr(message) or b"").decode(errors="replace")
         self._lib.message_destroy(message)
         if code == FATAL:
@@ -154,6 +153,9 @@ class Consumer(Client):
             self._keep(KafkaFailure(self._reading, code, text.value.decode(), fatal=True))
         elif code in _LASTING:
             self._keep(KafkaFailure(self._reading, code, reason))
+        elif code == NO_OFFSET:
+            _log.info("%s: partition %d: %s", self._reading, partition, reason)
+            self._astray.add(partition)
         elif code != PARTITION_EOF:
             _log.warning("%s: %s", self._reading, reason or describe(code))
 
@@ -175,6 +177,15 @@ class Consumer(Client):
                 for partition in np.unique(partitions).tolist():
                     self._starts.pop(partition, None)
         return Records(partitions, offsets, timestamps, data, bounds, tombstones)
+
+    @property
+    def astray(self) -> set[int]:
+        """Partitions that stand still, under auto.offset.reset=error.
+
+        Nothing is committed of them, or not an offset that the log has. They are read on by
+        rewind(), once that is mended.
+        """
+        return self._astray & set(self._assigned)
 
     # ── positions ────────────────────────────────────────────────────────────────────────
 
@@ -214,10 +225,11 @@ class Consumer(Client):
                 for partition, offset in known_offsets(listed).items()
             }
 
-    def rewind(self, timeout_s: float = 30) -> None:
+    def rewind(self, timeout_s: float = 30) -> bool:
         """Read on from the committed offsets, or from the start where nothing is committed.
 
-        What was held or fetched ahead is dropped: no record of before comes after this call.
+        What was held or fetched ahead is dropped: no record of before comes after this call. True
+        if no partition is paused after it.
         """
         committed = self.committed(timeout_s)
         starts = {
@@ -225,28 +237,42 @@ class Consumer(Client):
             for partition in self.assignment()
         }
         self._drop(list(starts))
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                self._seek(starts, timeout_s)
-                break
-            except KafkaFailure as failure:
-                # A partition cannot be sought in before it is consumed, and it is not while the
-                # client itself waits for its committed offset.
-                if failure.code != STATE or time.monotonic() > deadline:
-                    raise
-                time.sleep(_SEEK_AGAIN_S)
+        sought = not self._astray and self._seek(starts, timeout_s)
+        if not sought:
+            self._assign_anew({number: (offset, "") for number, (offset, _) in starts.items()})
         self._starts = {
             partition: offset if offset >= 0 else None for partition, (offset, _) in starts.items()
         }
+        return not sought
 
-    def _seek(self, starts: dict[int, tuple[int, str]], timeout_s: float) -> None:
+    def _assign_anew(self, starts: dict[int, tuple[int, str]]) -> None:
+        doing = f"assigning partitions of {self.topic} anew"
         with offset_list(self.topic, starts) as listed:
-            doing = f"rewinding {self.topic}"
-            check_error(
-                self._lib.seek_partitions(self._handle, listed, milliseconds(timeout_s)), doing
-            )
-            check_each(listed, doing)
+            if self._lib.rebalance_protocol(self._handle) == b"COOPERATIVE":
+                check_error(self._lib.incremental_unassign(self._handle, listed), doing)
+                check_error(self._lib.incremental_assign(self._handle, listed), doing)
+            else:
+                check_code(self._lib.assign(self._handle, listed), doing)
+        self._astray.clear()
+        self.resume(starts)
+
+    def _seek(self, starts: dict[int, tuple[int, str]], timeout_s: float) -> bool:
+        """Seek, if that can be done.
+
+        Not while the client itself looks for where to read, nor when it has found nothing.
+        """
+        doing = f"rewinding {self.topic}"
+        try:
+            with offset_list(self.topic, starts) as listed:
+                check_error(
+                    self._lib.seek_partitions(self._handle, listed, milliseconds(timeout_s)), doing
+                )
+                check_each(listed, doing)
+        except KafkaFailure as failure:
+            if failure.code != STATE:
+                raise
+            return False
+        return True
 
     def lag(self) -> dict[int, int]:
         """Count what is left to read by partition, as of the last fetch, where it is known yet."""
@@ -337,6 +363,7 @@ class Consumer(Client):
             self._on_revoke(partitions)
         finally:
             self._drop(partitions)
+            self._astray.difference_update(partitions)
             for partition in partitions:
                 self._starts.pop(partition, None)
             if cooperative:

@@ -11,6 +11,7 @@ STATE = -172
 FATAL = -150
 UNKNOWN_PARTITION = -190
 PARTITION_EOF = -191
+NO_OFFSET = -140
 
 _REFUSED = frozenset({29, 30, 31, 53})
 """Topic, group, cluster, transactional id: not this user's to use."""

@@ -11,6 +11,7 @@ const ENDS = [
   ['parked', 'parked', 'c4'],
   ['dead_lettered', 'dead letters', 'c5'],
   ['shed', 'shed', 'c6'],
+  ['lost', 'lost', 'c8'],
   ['in_flight', 'in flight', 'c3'],
 ];
 
