@@ -17,7 +17,7 @@ from dovetail.join.algorithms import Parameters
 from dovetail.join.caching import CachePhase
 from dovetail.join.columns import JoinKeys
 from dovetail.join.emigration import Emigration
-from dovetail.join.engine import Engine
+from dovetail.join.engine import Engine, fed
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Events, Keys, Read
 from dovetail.join.phase import Relation
@@ -47,7 +47,8 @@ class _Phases:
         while (request := self.engine.wants()) is not None:
             assert isinstance(request, Keys)
             rows = MasterRows(request.keys, self._rows.slice(0, len(request.keys)))
-            self.engine.feed(Read.whole(rows, len(request.keys)))
+            for _ in fed(self.engine, Read.whole(rows, len(request.keys))):
+                pass
             self.asked += len(request.keys)
         gone = self.emigration.collected()
         read_at = np.zeros(len(gone), np.int64)

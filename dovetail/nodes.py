@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 
 from dovetail.errors import ConfigError
+from dovetail.join.engine import fed
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Events
 from dovetail.join.mapper import groups
@@ -174,7 +175,8 @@ def _join(number: int, node: Node, post: _Post) -> None:
         waiting = _let_in(number, engine, post, waiting)
         request = engine.wants()
         if request is not None:
-            post.publish(engine.feed(node.source.read(request, engine.disk_buffer)))
+            for answers in fed(engine, node.source.read(request, engine.disk_buffer)):
+                post.publish(answers)
         elif waiting is None and post.has_ended(number):
             return
 

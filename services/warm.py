@@ -16,6 +16,7 @@ from dovetail.contracts.progress_pb2 import Progress
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import Keys, Read
+from dovetail.join.line import Line
 from dovetail.join.phase import Relation
 from dovetail.join.shedding.frequency import KnownFrequencies
 from dovetail.join.shedding.strategies import TopW
@@ -25,7 +26,6 @@ from dovetail.service.metrics import Latency
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.line import Line
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Parcel, Records, compile_kernels

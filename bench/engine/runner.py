@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from dovetail.join.engine import fed
 from dovetail.join.kinds import JoinKind
 from dovetail.join.splice import null_row, splice
 
@@ -89,7 +90,8 @@ class Runner:
         request = self.join.wants()
         if request is not None:
             read = self.source.read(request, self.join.disk_buffer)
-            self._put_out(self.join.feed(read))
+            for answers in fed(self.join, read):
+                self._put_out(answers)
 
     def run(self, seconds: float) -> Window:
         """Go on for so long, and for one step at least."""

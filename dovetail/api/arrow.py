@@ -1,6 +1,6 @@
 """R as Arrow tables, piece by piece: for scans as it lies, for keys in the order of the key.
 
-    Pages       1024 rows each; a chunk of 64 of them is encoded at a time
+    Pages       1024 rows each; a chunk of up to 64 of them is encoded at a time
     Partition   a piece in the order of the key, cut from its start into parts that fit
     Keys        the pieces whose spans hold the keys (zones.py), one after the other
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dovetail.join.exchange import Request
 
 ROWS_A_PAGE = 1024
-_PAGES_A_CHUNK = 64
+_PAGES_A_CHUNK, _BYTES_A_CHUNK = 64, 4 << 20
 _SAMPLE = 3
 """Pages that are encoded to learn how large one is; larger ones are read fewer at a time."""
 
@@ -146,10 +146,12 @@ class ArrowRelation:
         if held is None or not 0 <= page - held.first_page < len(held.ends):
             piece = int(np.searchsorted(self._first_pages, page, side="right")) - 1
             first_page = int(self._first_pages[piece])
-            first_page += (page - first_page) // _PAGES_A_CHUNK * _PAGES_A_CHUNK
-            start = (first_page - int(self._first_pages[piece])) * ROWS_A_PAGE
             self._chunk = None  # so that two are never held at a time
-            batch = self._decode(piece).slice(start, _PAGES_A_CHUNK * ROWS_A_PAGE)
+            whole = self._decode(piece)
+            pages = _pages_a_chunk(whole)
+            first_page += (page - first_page) // pages * pages
+            start = (first_page - int(self._first_pages[piece])) * ROWS_A_PAGE
+            batch = whole.slice(start, pages * ROWS_A_PAGE)
             rows, null = self._encode(batch)
             lasts = np.arange(ROWS_A_PAGE, batch.num_rows + ROWS_A_PAGE, ROWS_A_PAGE)
             before = np.concatenate([[0], np.cumsum(~null)]).astype(np.int64)
@@ -242,6 +244,12 @@ class ArrowRelation:
         keys, null = join_keys(batch, self._on)
         rows = MasterRows(keys, self.codec.encode(batch.select(self._columns), before=SPARE))
         return _take(rows, np.flatnonzero(~null)) if null.any() else rows, null
+
+
+def _pages_a_chunk(piece: pa.RecordBatch) -> int:
+    """How many pages of a piece are encoded at a time: fewer if its rows are wide."""
+    pages = _BYTES_A_CHUNK * piece.num_rows // (ROWS_A_PAGE * max(1, piece.nbytes))
+    return min(max(1, int(pages)), _PAGES_A_CHUNK)
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:

@@ -31,7 +31,7 @@ from dovetail.join import phase
 from dovetail.join.algorithms import ALGORITHMS, AUTO, Parameters, algorithm_named
 from dovetail.join.auto import Auto
 from dovetail.join.columns import Column
-from dovetail.join.engine import Engine
+from dovetail.join.engine import DISK_BUFFER_SHARE, Engine
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Pages, Partition, Read
 from dovetail.join.in_order import InOrder
@@ -40,6 +40,7 @@ from dovetail.join.kinds import JoinKind
 from dovetail.join.overlap.engine import OverlapJoin
 from dovetail.join.pending import UNBOUNDED
 from dovetail.join.scan import Scan
+from dovetail.join.splice import slice_bytes
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.pipeline.size import parse_size
 
@@ -49,13 +50,14 @@ if TYPE_CHECKING:
     from dovetail.api.pieces import Pieces
     from dovetail.api.source import Relation, Source
     from dovetail.join.engine import Offered
-    from dovetail.join.exchange import Request
+    from dovetail.join.exchange import Answers, Request
 
 Order = Literal["source"] | int | None
 
 _USUAL, _BY_CONDITION = "ssbj", "meshjoin"
-_DISTANCE_IN_ORDER = 100_000
-"""How many answers are held back, at most, to give them in the stream's order."""
+_LINE_SHARE = 3 / 8
+"""Of the memory, where the stream's order is kept: half of what the disk buffer leaves, for an
+answer that waits for its turn takes about as much as an event that waits for its rows."""
 
 
 def join(
@@ -167,7 +169,8 @@ class _Driver:
             relation.codec,
             chosen.added,
             compared=plan.condition.stream if plan.condition else (),
-            ordered=plan.distance != UNBOUNDED,
+            ordered=plan.distance != UNBOUNDED or plan.in_order,
+            most=slice_bytes(plan.memory),
         )
         # All three are equality's, or all a condition's.
         self._stream: Any = stream
@@ -182,20 +185,25 @@ class _Driver:
             self._reader = RangeReader(relation, self._stream, self._most)
         else:
             require_memory(plan.memory, facts.page_bytes if _scans(plan.algorithm) else 0)
-            engine = _engine(plan, facts)
+            room = int(_LINE_SHARE * plan.memory) if plan.in_order else 0
+            engine = _engine(plan, facts, plan.memory - room)
             self._most = engine.disk_buffer
             self._reader = _Reader(relation, self._most)
-            self._engine = InOrder(engine) if plan.in_order else engine
+            self._engine = InOrder(engine, room) if plan.in_order else engine
         self._memory = plan.memory
 
     def offer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        events, answers = self._stream.events(batch)
+        for part in self._stream.parts(batch):
+            yield from self._offer_part(part)
+
+    def _offer_part(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        events, answers = self._stream.events(part)
         yield from self._stream.output(answers)
         at = 0
         while at < len(events):
             offered = self._offer(events.slice(at, len(events)))
             at += offered.accepted
-            yield from self._stream.output(offered.answers)
+            yield from self._outputs(offered.answers)
             if at < len(events):
                 yield from self._feed()
 
@@ -219,7 +227,13 @@ class _Driver:
             except TooManyRowsError:
                 require_fit(self._memory, self._most, len(read.rows), read.nbytes)
                 raise
-            yield from self._stream.output(answers)
+            yield from self._outputs(answers)
+
+    def _outputs(self, answers: Answers) -> Iterator[pa.RecordBatch]:
+        """What comes of answers, and of all that the engine has beside them."""
+        yield from self._stream.output(answers)
+        while self._engine.answering:
+            yield from self._stream.output(self._engine.more())
 
 
 class _Reader:
@@ -242,10 +256,12 @@ class _Reader:
         return self._relation.read(request, self._most)
 
 
-def _engine(plan: _Plan, facts: phase.Relation) -> Engine | Auto:
+def _engine(plan: _Plan, facts: phase.Relation, memory: int) -> Engine | Auto:
     if plan.algorithm == AUTO:
-        return Auto(facts, plan.memory, time.perf_counter, distance=plan.distance)
-    return Engine(plan.algorithm, facts, plan.memory, distance=plan.distance)
+        return Auto(facts, memory, time.perf_counter, distance=plan.distance)
+    disk_buffer = plan.memory // DISK_BUFFER_SHARE
+    distance = plan.distance
+    return Engine(plan.algorithm, facts, memory, disk_buffer=disk_buffer, distance=distance)
 
 
 def _scans(algorithm: str) -> bool:
@@ -390,10 +406,8 @@ def _bytes(memory: int | str) -> int:
 
 
 def _distance(order: Order) -> int:
-    if order is None:
+    if order is None or order == "source":
         return UNBOUNDED
-    if order == "source":
-        return _DISTANCE_IN_ORDER
     if isinstance(order, int) and order >= 0:
         return order
     raise ConfigError(

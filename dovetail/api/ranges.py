@@ -68,6 +68,9 @@ class RangeStream:
             read, _intervals(self._condition.intervals.rows, self._order, names, compared)
         )
 
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self._stream.parts(batch)
+
     def output(self, answers: Answers) -> Iterator[pa.RecordBatch]:
         return self._stream.output(answers)
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from dovetail.api.keys import join_keys, require_alike, without_key
 from dovetail.errors import ConfigError
-from dovetail.join.columns import Column, JoinKeys
-from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.entry import Entries
 from dovetail.join.exchange import NO_ANSWERS, Answers, Events
-from dovetail.join.splice import splice
+from dovetail.join.splice import slices
 from dovetail.pipeline.hints import did_you_mean
 from dovetail.rows import SPARE, RowCodec
 
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dovetail.join.kinds import JoinKind
+    from dovetail.join.splice import Spliced
 
-_NO_ROWS = Entries.of(
-    JoinKeys.of_ints(np.zeros(1, np.int64)),
-    MasterRows(JoinKeys.of_ints(np.empty(0, np.int64)), Column.of([])),
-)
+_NO_ROWS = Entries.without_rows()
+_NOTES = 32
+"""Bytes that an event takes beside its columns: its key, its number, where it starts."""
 
 
 class Stream:
@@ -34,6 +33,7 @@ class Stream:
     columns of the stream that a condition needs.
     An event whose key is NULL is answered at once, unless the output has an order: then it goes
     through the join as well, under a key that no master row has.
+    `most` bytes are encoded at a time, of a batch and of answers.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class Stream:
         *,
         compared: Sequence[str] = (),
         ordered: bool,
+        most: int,
     ) -> None:
+        self._most = most
         self._kind = kind
         self._on = on
         self._key = key
@@ -57,13 +59,20 @@ class Stream:
         self._codec: RowCodec | None = None
         self._schema: pa.Schema | None = None
 
-    def events(self, batch: pa.RecordBatch) -> tuple[Events, Answers]:
-        """The events of a batch to be joined, and the answers to those that need not be."""
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A batch of any size, cut into such as can be encoded."""
         if not isinstance(batch, pa.RecordBatch):
             raise ConfigError(
                 f"the stream gave a {type(batch).__name__}: give pyarrow.RecordBatch, of a table "
                 f"table.to_batches()"
             )
+        count = -(-(batch.nbytes + _NOTES * batch.num_rows) // self._most)
+        rows = max(1, -(-batch.num_rows // max(1, count)))
+        for first in range(0, max(1, batch.num_rows), rows):
+            yield batch.slice(first, rows)
+
+    def events(self, batch: pa.RecordBatch) -> tuple[Events, Answers]:
+        """The events of a batch to be joined, and the answers to those that need not be."""
         codec = self._codec_for(batch.schema)
         keys, null = join_keys(batch, list(self._on))
         data = codec.encode(batch, after=SPARE)
@@ -77,13 +86,15 @@ class Stream:
         return Events(keys.take(some), data.take(some), some), answers
 
     def output(self, answers: Answers) -> Iterator[pa.RecordBatch]:
-        if not len(answers) or self._codec is None:
+        if not len(answers):
             return
-        made = splice(
-            self._kind, answers.events, answers.entries, answers.starts, self._rows.null_row
-        )
-        if not len(made.outputs):
-            return
+        found = answers.events, answers.entries, answers.starts
+        for made in slices(self._kind, *found, self._rows.null_row, self._most):
+            if len(made.outputs):
+                yield self._decoded(made)
+
+    def _decoded(self, made: Spliced) -> pa.RecordBatch:
+        assert self._codec is not None, "an answer is to an event of a batch"
         cursors = made.outputs.bounds[:-1].copy()
         arrays = self._codec.decode(made.outputs.data, cursors)
         names = list(self._codec.schema.names)
@@ -93,7 +104,7 @@ class Stream:
             columns = dict(zip(self._rows.schema.names, decoded, strict=True))
             arrays += [columns[name] for name in self._added]
             names += self._added.values()
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _codec_for(self, schema: pa.Schema) -> RowCodec:
         if self._codec is None or self._schema is None:

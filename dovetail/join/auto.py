@@ -33,6 +33,7 @@ from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
 from dovetail.join.engine import Engine
+from dovetail.join.exchange import NO_ANSWERS
 from dovetail.join.pending import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -249,16 +250,34 @@ class Auto:
         self._asked_at = self._clock()
         return request
 
+    @property
+    def answering(self) -> bool:
+        return self.engine.answering
+
     def feed(self, read: Read) -> Answers:
-        handed = self._clock()
+        handed, before = self._clock(), self.engine.figures.answered
         answers = self.engine.feed(read)
         ended = self._clock()
         self._spend(ended - self._asked_at)
         self._stretch.reads += 1
         self._rows_seen += len(read.rows)
         self._row_bytes_seen += int(read.rows.rows.bounds[-1] - read.rows.rows.bounds[0])
-        self._learn(read, len(answers), handed - self._asked_at, ended - handed)
-        self._judge()
+        answered = self.engine.figures.answered - before
+        self._learn(read, answered, handed - self._asked_at, ended - handed)
+        if not self.engine.answering:
+            self._judge()
+        return answers
+
+    def more(self) -> Answers:
+        if not self.engine.answering:
+            return NO_ANSWERS
+        began = self._clock()
+        answers = self.engine.more()
+        took = self._clock() - began
+        self._spend(took)
+        self._lesson.joining += took
+        if not self.engine.answering:
+            self._judge()
         return answers
 
     def awaited(self, keys: JoinKeys) -> Flags:

@@ -127,15 +127,18 @@ class CachedEntries:
     def pool_blocks(self) -> int:
         return self._pool.blocks
 
-    def probe(self, keys: JoinKeys, *, by_recency: bool) -> tuple[Ints, Bytes, Ints, Ints]:
+    def probe(
+        self, keys: JoinKeys, most: int, *, by_recency: bool
+    ) -> tuple[Ints, Bytes, Ints, Ints]:
         """Find these keys, and copy the entries of those that are held together.
 
-        Return the positions of the hits, the entries, where each hit's starts, and the positions
-        of the misses. Hits are counted and, by recency, make their keys the most recently used
-        ones: a batch is a moment.
+        Of the first keys only, if all entries together take more than `most` bytes. Return the
+        positions of the hits, the entries, where each hit's starts, and the positions of the
+        misses. Hits are counted and, by recency, make their keys the most recently used ones: a
+        batch is a moment.
         """
         texts = keys.texts
-        return _probe(self._pool, keys.values, texts.data, texts.bounds, by_recency)
+        return _probe(self._pool, keys.values, texts.data, texts.bounds, most, by_recency)
 
     def gather(self, owners: Ints) -> tuple[Bytes, Ints]:
         """Copy the entries of these records together; return where each record's starts."""
@@ -227,7 +230,7 @@ def use(pool: Pool, key: int, by_recency: bool) -> None:
 
 @kernel
 def _probe(
-    pool: Pool, values: Ints, texts: Bytes, bounds: Ints, by_recency: bool
+    pool: Pool, values: Ints, texts: Bytes, bounds: Ints, most: int, by_recency: bool
 ) -> tuple[Ints, Bytes, Ints, Ints]:
     words, state = pool.words, pool.state
     hits = np.empty(len(values), np.int64)
@@ -238,6 +241,7 @@ def _probe(
     batch = state[BATCH]
     tags = np.empty(HASHED, np.int64)
     found = distinct = size = 0
+    seen = len(values)
     for i in range(len(values)):
         tag = hashed(pool, values, texts, bounds, i, tags)
         key = seek(pool, tag, values[i], texts, bounds[i], bounds[i + 1])
@@ -245,13 +249,16 @@ def _probe(
             misses[i - found] = i
             continue
         word = key * WORDS
-        words[word + COUNT] += words[word + COUNT] < _MOST
         if words[word + USED_BY] != batch:
+            if size and size + words[word + SIZE] > most:
+                seen = i
+                break
             words[word + USED_BY] = batch
             words[word + STANDS_AT] = size // 8
             size += words[word + SIZE]
             used[distinct] = key
             distinct += 1
+        words[word + COUNT] += words[word + COUNT] < _MOST
         hits[found] = i
         starts[found] = field(pool, key, STANDS_AT) * 8
         found += 1
@@ -259,7 +266,7 @@ def _probe(
         _renew(pool, used, distinct)
     entries = np.empty(size, np.uint8)
     _copy_entries(pool, used, distinct, entries)
-    return hits[:found].copy(), entries, starts[:found].copy(), misses[: len(values) - found].copy()
+    return hits[:found].copy(), entries, starts[:found].copy(), misses[: seen - found].copy()
 
 
 @inner

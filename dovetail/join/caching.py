@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LEAST = 64 << 10
 """Bytes of the smallest cache worth making."""
+ALL = 1 << 62
 MOST_NOTES = 512 << 10
 NOTES_SHARE = 32
 """The notes of who has left take one part in so many of the memory, up to MOST_NOTES."""
@@ -54,6 +55,18 @@ class Hits:
     starts: Ints
     misses: Ints
     """The positions of all others."""
+
+    @property
+    def seen(self) -> int:
+        """How many events of the batch were looked at, from its start."""
+        return len(self.positions) + len(self.misses)
+
+    def part(self, first: int, end: int) -> Hits:
+        """The same of the events from one position to another."""
+        hits = slice(*np.searchsorted(self.positions, [first, end]))
+        misses = slice(*np.searchsorted(self.misses, [first, end]))
+        positions = self.positions[hits] - first
+        return Hits(positions, self.entries, self.starts[hits], self.misses[misses] - first)
 
     def among(self, kept: Flags) -> Hits:
         """The same of these events alone."""
@@ -112,9 +125,12 @@ class CachePhase:
     def refused(self) -> int:
         return self._policy.figures.refused
 
-    def probe(self, keys: JoinKeys) -> Hits:
-        """Find the entries of these keys; each hit counts as use."""
-        hits = Hits(*self._cached.probe(keys, by_recency=self._policy.by_recency))
+    def probe(self, keys: JoinKeys, most: int = ALL) -> Hits:
+        """Find the entries of these keys; each hit counts as use.
+
+        If they take more than `most` bytes, of the first keys only (`Hits.seen`).
+        """
+        hits = Hits(*self._cached.probe(keys, most, by_recency=self._policy.by_recency))
         self.hits += len(hits.positions)
         self.misses += len(hits.misses)
         return hits

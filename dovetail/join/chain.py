@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.engine import fed
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import Answers, Events
 from dovetail.join.splice import splice
@@ -37,7 +37,7 @@ from dovetail.join.splice import splice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
+    from dovetail.join.columns import Bytes, Column, Flags, Ints, JoinKeys, SmallInts
     from dovetail.join.engine import Engine
     from dovetail.join.exchange import Read, Request
     from dovetail.join.in_order import InOrder
@@ -178,7 +178,7 @@ class Chain:
         accepted = len(batch) if all_in else int(some[offered.accepted])
         self._copies.enter(batch.ids[:accepted])
         self._pass_on(0, _without_rows(numbered.take(missing[missing < accepted])), made)
-        self._pass_on(0, offered.answers, made)
+        self._pass_on_all(0, offered.answers, made)
         made.done = self._copies.done()
         return ChainOffered(accepted, made)
 
@@ -198,7 +198,8 @@ class Chain:
             raise ValueError(f"link {link} asked for nothing: feed() answers what wants() says")
         self._wanted.remove(link)
         made = Made()
-        self._pass_on(link, self.links[link].engine.feed(read), made)
+        for answers in fed(self.links[link].engine, read):
+            self._pass_on(link, answers, made)
         for waiting in reversed(range(len(self.links))):
             self._push(waiting, made)
         made.done = self._copies.done()
@@ -216,6 +217,12 @@ class Chain:
             return Events(keys, batch.data, batch.ids), some, none
         chosen = batch.take(some)
         return Events(keys.take(some), chosen.data, chosen.ids), some, none
+
+    def _pass_on_all(self, link: int, answers: Answers, made: Made) -> None:
+        """Pass on what an offer has answered, which may come in slices as well."""
+        self._pass_on(link, answers, made)
+        while self.links[link].engine.answering:
+            self._pass_on(link, self.links[link].engine.more(), made)
 
     def _pass_on(self, link: int, answers: Answers, made: Made) -> None:
         """Splice a link's answers and hand them to the next."""
@@ -240,7 +247,11 @@ class Chain:
     def _arrive(self, link: int, batch: Batch, made: Made) -> None:
         events, _, missing = self._keyed(link, batch)
         if len(events):
-            self._backlogs[link] = _together(self._backlogs[link], events)
+            self._backlogs[link] = (
+                events
+                if (before := self._backlogs[link]) is None
+                else Events.concatenate([before, events])
+            )
             self._push(link, made)
         self._pass_on(link, _without_rows(batch.take(missing)), made)
 
@@ -252,17 +263,7 @@ class Chain:
         offered = self.links[link].engine.offer(events)
         rest = events.slice(offered.accepted, len(events))
         self._backlogs[link] = rest if len(rest) else None
-        self._pass_on(link, offered.answers, made)
-
-
-def _together(before: Events | None, events: Events) -> Events:
-    if before is None:
-        return events
-    return Events(
-        JoinKeys.concatenate([before.keys, events.keys]),
-        Column.concatenate([before.data, events.data]),
-        np.concatenate([before.ids, events.ids]),
-    )
+        self._pass_on_all(link, offered.answers, made)
 
 
 def _without_rows(batch: Batch) -> Answers:

@@ -8,22 +8,24 @@
 1. `offer` lets events in, from a batch's start and as many as have room: hits are answered,
    misses become pending. What was not let in is offered again later (backpressure).
 2. `wants` says what to read next; None while nothing is pending.
-3. `feed` joins what was read with everything pending and answers whoever is done.
+3. `feed` joins what was read with everything pending and answers whoever is done: a slice of
+   them, and `more` the next one, while there are any (`fed` goes through all).
 
-Every event that was let in is answered once, with all its master rows, by `offer` or by
-`feed`. Between any two calls the algorithm may be changed.
+Every event that was let in is answered once, with all its master rows, by `offer`, `feed` or
+`more`. Between any two calls the algorithm may be changed, unless answers are left.
 
 A key whose rows do not fit is let go without an answer, and no other: `feed` says so by a
 TooManyRowsError, and `dismiss` gives its events back.
 
 Memory: a disk buffer, into which every read must fit, and a pool (pool.py) for the rest;
-together never more than the budget. Answers belong to the caller and do not count.
+together never more than the budget. Answers belong to the caller and do not count: a slice of those
+to a read, entries as large as the rows read and collected, or cached entries of a batch's hits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -35,16 +37,19 @@ from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Pages, Read
 from dovetail.join.held import Held
 from dovetail.join.pending import UNBOUNDED
+from dovetail.join.splice import slice_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dovetail.join.columns import Flags, Ints, JoinKeys
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Events, Request
-    from dovetail.join.pending import Admission, Admitted, Left
+    from dovetail.join.pending import Admission, Admitted, Leaving, Left
     from dovetail.join.phase import Relation
     from dovetail.join.policies import CachePolicy
 
-_DISK_BUFFER_SHARE = 4
+DISK_BUFFER_SHARE = 4
 """The disk buffer is one part in so many of the budget, unless it is given."""
 
 
@@ -66,6 +71,22 @@ class Figures:
     read_units: int = 0
     """Pages, partitions or keys that were read."""
     rows_read: int = 0
+
+
+class Answering(Protocol):
+    """Gives the answers to a read slice by slice."""
+
+    @property
+    def answering(self) -> bool: ...
+    def feed(self, read: Read, /) -> Answers: ...
+    def more(self) -> Answers: ...
+
+
+def fed(engine: Answering, read: Read) -> Iterator[Answers]:
+    """Feed an engine, and take all slices of the answers; some may be empty."""
+    yield engine.feed(read)
+    while engine.answering:
+        yield engine.more()
 
 
 class Engine:
@@ -90,7 +111,7 @@ class Engine:
     ) -> None:
         self.relation = relation
         self.budget = memory
-        self.disk_buffer = disk_buffer or memory // _DISK_BUFFER_SHARE
+        self.disk_buffer = disk_buffer or memory // DISK_BUFFER_SHARE
         self.parameters = parameters or Parameters()
         self.held = Held(memory - self.disk_buffer)
         self.figures = Figures()
@@ -100,6 +121,8 @@ class Engine:
         self._request: Request | None = None
         self._let_in = 0
         self._too_large: Ints | None = None
+        self._slice = slice_bytes(memory)
+        self._leaving: tuple[Leaving, Entries] | None = None
         self._choose(algorithm)
 
     @property
@@ -121,8 +144,14 @@ class Engine:
     def cycle(self) -> int:
         return self._cycles + self.phase.cycle
 
+    @property
+    def answering(self) -> bool:
+        """Whether there are more answers to the last read."""
+        return self._leaving is not None
+
     def offer(self, events: Events) -> Offered:
         """Let in what has room, from the batch's start; answer hits."""
+        self._require_all_taken()
         admitted = self._admit(events)
         hits = len(admitted.hits)
         self._let_in += admitted.events - hits
@@ -143,12 +172,13 @@ class Engine:
 
     def wants(self) -> Request | None:
         """What to read next; the same again until it is fed."""
+        self._require_all_taken()
         if self._request is None:
             self._request = self.phase.wants(self.held)
         return self._request
 
     def feed(self, read: Read) -> Answers:
-        """Take what was read for the request, and answer whoever that completes."""
+        """Take what was read for the request, and answer whoever that completes: a slice."""
         if self._request is None:
             raise ValueError("nothing was asked for: feed() answers the request of wants()")
         if read.nbytes > self.disk_buffer:
@@ -161,11 +191,21 @@ class Engine:
         self.figures.rows_read += len(read.rows)
         if not len(settled.keys):
             return NO_ANSWERS
-        left = self.held.pending.remove(settled.keys)
-        self.policy.learn(self.held.cached, left, settled.entries, self.cycle)
-        self.figures.answered += len(left.ids)
-        starts = settled.entries.bounds[left.ranks]
-        return Answers(left.events, left.ids, settled.entries.data, starts)
+        leaving = self.held.pending.leaving(settled.keys)
+        self._leaving = leaving, settled.entries
+        self.figures.answered += int(leaving.counts.sum())
+        return self.more()
+
+    def more(self) -> Answers:
+        """The next slice of the answers to the last read; empty if there is none."""
+        if self._leaving is None:
+            return NO_ANSWERS
+        leaving, entries = self._leaving
+        left = self.held.pending.remove(leaving, self._slice)
+        if leaving.done:
+            self._leaving = None
+            self.policy.learn(self.held.cached, left, entries, self.cycle)
+        return Answers(left.events, left.ids, entries.data, entries.bounds[left.ranks])
 
     def dismiss(self) -> Left:
         """Let the key go without an answer of whose rows `feed` said by TooManyRowsError.
@@ -215,6 +255,10 @@ class Engine:
         self.phase.begin(self.held)
         self._request = None
         self._let_in = 0
+
+    def _require_all_taken(self) -> None:
+        if self._leaving is not None:
+            raise ValueError("there are answers left to the last read: take them by more()")
 
     def _admit(self, events: Events) -> Admitted:
         terms = self._terms()

@@ -80,8 +80,7 @@ class Entries:
 
     def keys(self) -> JoinKeys:
         """The join key of each entry."""
-        values, texts, bounds = _keys(self.data, self.bounds)
-        return JoinKeys(values, Column(texts, bounds))
+        return keys_at(self.data, self.bounds[:-1])
 
     def take(self, indices: Ints) -> Entries:
         chosen = Column(self.data, self.bounds).take(indices)
@@ -131,6 +130,26 @@ class Entries:
 def entries_at(data: Bytes, starts: Ints) -> Column:
     """Copy the entries that start at these places: one for each, however many are the same."""
     return Column.of_spans(data, starts, _ends(data, starts))
+
+
+def sizes_at(data: Bytes, starts: Ints) -> Ints:
+    """The sizes of the entries that start at these places."""
+    return _ends(data, starts) - starts
+
+
+def each_once(data: Bytes, starts: Ints) -> tuple[Bytes, Ints]:
+    """Copy the entries that start at these places, and no others; return where each starts now."""
+    used, places = np.unique(starts, return_inverse=True)
+    if len(used) == 1 and len(data) == sizes_at(data, used)[0]:
+        return data, starts
+    kept = entries_at(data, used)
+    return kept.data, kept.bounds[places]
+
+
+def keys_at(data: Bytes, starts: Ints) -> JoinKeys:
+    """The join keys of the entries that start at these places."""
+    values, texts, bounds = _keys(data, starts)
+    return JoinKeys(values, Column(texts, bounds))
 
 
 def distinct(keys: JoinKeys) -> tuple[Ints, Ints]:
@@ -264,15 +283,15 @@ def _rows_each(data: Bytes, bounds: Ints) -> Ints:
 
 
 @kernel
-def _keys(data: Bytes, bounds: Ints) -> tuple[Ints, Bytes, Ints]:
-    values = np.empty(len(bounds) - 1, np.int64)
-    text_bounds = np.zeros(len(bounds), np.int64)
+def _keys(data: Bytes, starts: Ints) -> tuple[Ints, Bytes, Ints]:
+    values = np.empty(len(starts), np.int64)
+    text_bounds = np.zeros(len(starts) + 1, np.int64)
     for i in range(len(values)):
-        values[i] = load_int64(data, bounds[i] + KEY)
-        text_bounds[i + 1] = text_bounds[i] + load_int32(data, bounds[i] + KEY_LENGTH)
+        values[i] = load_int64(data, starts[i] + KEY)
+        text_bounds[i + 1] = text_bounds[i] + load_int32(data, starts[i] + KEY_LENGTH)
     texts = np.empty(text_bounds[-1], np.uint8)
     for i in range(len(values)):
-        text = bounds[i] + HEADER + 4 * load_int32(data, bounds[i] + ROWS)
+        text = starts[i] + HEADER + 4 * load_int32(data, starts[i] + ROWS)
         copy(texts, text_bounds[i], data, text, text_bounds[i + 1] - text_bounds[i])
     return values, texts, text_bounds
 

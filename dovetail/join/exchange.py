@@ -13,6 +13,8 @@ import numpy as np
 from dovetail.join.columns import Column, JoinKeys
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dovetail.join.columns import Bytes, Ints
     from dovetail.join.entry import MasterRows
 
@@ -38,6 +40,17 @@ class Events:
     def slice(self, first: int, end: int) -> Events:
         return Events(self.keys.slice(first, end), self.data.slice(first, end), self.ids[first:end])
 
+    def take(self, indices: Ints) -> Events:
+        return Events(self.keys.take(indices), self.data.take(indices), self.ids[indices])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Events]) -> Events:
+        return cls(
+            JoinKeys.concatenate([part.keys for part in parts]),
+            Column.concatenate([part.data for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -55,6 +68,24 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def take(self, indices: Ints) -> Answers:
+        """The same of these events; their entries stay where they are."""
+        events, starts = self.events.take(indices), self.starts[indices]
+        return Answers(events, self.ids[indices], self.entries, starts)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Answers]) -> Answers:
+        if len(parts) == 1:
+            return parts[0]
+        shifts = np.cumsum([0, *(len(part.entries) for part in parts)]).tolist()
+        starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=False)]
+        return Answers(
+            Column.concatenate([part.events for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.entries for part in parts]),
+            np.concatenate(starts),
+        )
 
 
 _NOTHING = np.empty(0, np.int64)
@@ -88,6 +119,7 @@ class Pages:
 
 
 NO_KEYS = JoinKeys.of_ints(np.empty(0, np.int64))
+NO_EVENTS = Events(NO_KEYS, NO_ANSWERS.events, NO_ANSWERS.ids)
 
 
 @dataclass(frozen=True, slots=True)

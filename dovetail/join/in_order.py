@@ -1,13 +1,16 @@
 """Answers in the order of the stream, for any algorithm (MESHJOIN §3.4).
 
     engine ──► 5 3 ──► │ 3 5 · 7 │ ──► 1 2           4 is still pending: 5 and 7 wait for it
-                        held back
+                          line
 
-1. The engine keeps every answer within `distance` places of where its event stood.
-2. What is answered too early is held back here until all before it are answered.
+1. Events are numbered as they come. What is answered too early stands in the line (line.py) until
+   all before it are answered.
+2. No more events are let in than their answers would probably find room in the line. If the answers
+   are larger after all, the last in line are turned away: their events are joined once more, before
+   any new one.
 
-Memory: at most `distance` answers, beside the engine's budget: they are output that has not
-been handed over yet. `nbytes` says what they take.
+Memory: the engine's, the line's `room`, and the events that were turned away, which take less than
+their answers did.
 """
 
 from __future__ import annotations
@@ -17,104 +20,114 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import ConfigError
-from dovetail.join.columns import Column
 from dovetail.join.engine import Offered
-from dovetail.join.exchange import NO_ANSWERS, Answers
-from dovetail.join.pending import UNBOUNDED
+from dovetail.join.entry import keys_at
+from dovetail.join.exchange import NO_ANSWERS, NO_EVENTS, Answers, Events
+from dovetail.join.line import Line
 
 if TYPE_CHECKING:
     from dovetail.join.auto import Auto
-    from dovetail.join.columns import Flags, Ints
+    from dovetail.join.columns import Ints
     from dovetail.join.engine import Engine
-    from dovetail.join.exchange import Events, Read, Request
+    from dovetail.join.exchange import Read, Request
     from dovetail.join.phase import Relation
 
 
 class InOrder:
-    """Drives an engine that has a bounded distance; used as the engine itself would be."""
+    """Drives an engine, and is used as the engine itself would be.
 
-    def __init__(self, engine: Engine | Auto) -> None:
-        if engine.distance == UNBOUNDED:
-            raise ConfigError(
-                "answers can be put in order only within a distance: set it for the engine"
-            )
+    Only that `offer`, too, gives a slice of the answers, and `more` the others.
+    """
+
+    def __init__(self, engine: Engine | Auto, room: int) -> None:
         self.engine = engine
+        self._line = Line(0, room)
         self._next = 0
+        """The first event that has not left."""
         self._ids: Ints = np.empty(0, np.int64)
         """What the caller calls the events from `next` on."""
-        self._answered: Flags = np.empty(0, np.bool_)
-        self._early: list[Answers] = []
+        self._away: Events = NO_EVENTS
+        """What was turned away, in its order: the first of it is the next to be joined."""
+        self._settled = True
 
     @property
     def nbytes(self) -> int:
         """Bytes of the answers that are held back."""
-        return sum(
-            part.events.nbytes + part.ids.nbytes + part.entries.nbytes + part.starts.nbytes
-            for part in self._early
-        )
+        return self._line.nbytes
 
     @property
     def held_back(self) -> int:
-        return sum(len(part) for part in self._early)
+        return len(self._line)
+
+    @property
+    def answering(self) -> bool:
+        return self.engine.answering or not self._settled
 
     def offer(self, events: Events) -> Offered:
+        most = 0 if len(self._away) else self._line.lets_in(self.engine.pending)
+        if not most:
+            return Offered(0, NO_ANSWERS)
         first = self._next + len(self._ids)
-        numbered = replace(events, ids=np.arange(first, first + len(events)))
-        offered = self.engine.offer(numbered)
+        part = events.slice(0, min(most, len(events)))
+        offered = self.engine.offer(replace(part, ids=np.arange(first, first + len(part))))
         self._ids = np.concatenate([self._ids, events.ids[: offered.accepted]])
-        self._answered = np.concatenate([self._answered, np.zeros(offered.accepted, np.bool_)])
-        return Offered(offered.accepted, self._release(offered.answers))
+        return Offered(offered.accepted, self._through_line(offered.answers))
 
     def wants(self) -> Request | None:
         return self.engine.wants()
 
     def feed(self, read: Read) -> Answers:
-        return self._release(self.engine.feed(read))
+        return self._through_line(self.engine.feed(read))
+
+    def more(self) -> Answers:
+        """The next slice of what may leave; perhaps nothing, although there is more."""
+        answers = self._leaving()
+        if len(answers):
+            return answers
+        if self.engine.answering:
+            return self._through_line(self.engine.more())
+        return self._through_line(self._joined_again())
 
     def renew(self, relation: Relation) -> None:
         self.engine.renew(relation)
 
-    def _release(self, answers: Answers) -> Answers:
-        if not len(answers):
+    def _through_line(self, answers: Answers) -> Answers:
+        self._settled = not len(answers)
+        if len(answers):
+            self._line.stand(answers, cached=False)
+        return self._leaving()
+
+    def _leaving(self) -> Answers:
+        """The next of the stream, as far as they are answered; the others have to find room."""
+        waiting = len(self._ids)
+        due = self._line.due(np.arange(self._next, self._next + waiting)) if waiting else None
+        if due is None:
+            self._turn_away(waiting)
             return NO_ANSWERS
-        self._early.append(answers)
-        self._answered[answers.ids - self._next] = True
-        due = len(self._answered) if self._answered.all() else int(np.argmin(self._answered))
-        if not due:
+        self._settled = False
+        leaving = len(due.answers)
+        answers = replace(due.answers, ids=self._ids[:leaving])
+        self._next += leaving
+        self._ids = self._ids[leaving:]
+        return answers
+
+    def _turn_away(self, waiting: int) -> None:
+        away = self._line.turn_away(waiting)
+        if not away:
+            return
+        turned = Answers.concatenate(away)
+        events = Events(keys_at(turned.entries, turned.starts), turned.events, turned.ids)
+        together = Events.concatenate([self._away, events])
+        self._away = together.take(np.argsort(together.ids))
+        self._settled = False
+
+    def _joined_again(self) -> Answers:
+        """Offer what was turned away, as much as the line has room for."""
+        away = self._away
+        if not len(away):
             return NO_ANSWERS
-        released = self._take(self._next + due)
-        ids = self._ids[released.ids - self._next]
-        self._next += due
-        self._ids = self._ids[due:]
-        self._answered = self._answered[due:]
-        return replace(released, ids=ids)
-
-    def _take(self, end: int) -> Answers:
-        """Take the answers to events before this one, and put them in order."""
-        due = [_select(part, part.ids < end) for part in self._early]
-        late = [_select(part, part.ids >= end) for part in self._early]
-        self._early = [part for part in late if len(part)]
-        return _sorted([part for part in due if len(part)])
-
-
-def _select(part: Answers, chosen: Flags) -> Answers:
-    if chosen.all():
-        return part
-    places = np.flatnonzero(chosen)
-    return Answers(part.events.take(places), part.ids[places], part.entries, part.starts[places])
-
-
-def _sorted(parts: list[Answers]) -> Answers:
-    shifts = np.cumsum([0, *(len(part.entries) for part in parts)])
-    ids = np.concatenate([part.ids for part in parts])
-    starts = np.concatenate(
-        [part.starts + shift for part, shift in zip(parts, shifts, strict=False)]
-    )
-    order = np.argsort(ids)
-    return Answers(
-        Column.concatenate([part.events for part in parts]).take(order),
-        ids[order],
-        np.concatenate([part.entries for part in parts]),
-        starts[order],
-    )
+        most = min(self._line.lets_in(self.engine.pending), len(away))
+        offered = self.engine.offer(away.slice(0, most))
+        rest = away.slice(offered.accepted, len(away))
+        self._away = rest if len(rest) else NO_EVENTS
+        return offered.answers

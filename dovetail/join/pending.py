@@ -85,6 +85,9 @@ if TYPE_CHECKING:
 _NEXT_EVENT, _EVENT_ID, _EVENT_LENGTH, _EVENT_SEQUENCE, _EVENT_AT = 1, 1, 4, 5, 24
 FIRST_ROOM = BLOCK - _EVENT_AT
 _AHEAD = 16
+_NOTES = 48
+"""Bytes that are noted of an event that leaves, beside its own."""
+_ALL = 1 << 62
 UNBOUNDED = -1
 
 
@@ -116,14 +119,30 @@ class Admitted:
     """The record of each hit's key."""
 
 
+@dataclass(slots=True)
+class Leaving:
+    """Keys that are answered, and whose events leave in slices."""
+
+    keys: Ints
+    counts: Ints
+    blocks: Ints
+    """Of what has left."""
+    gone: int = 0
+    """How many of the keys have left, with all their events."""
+
+    @property
+    def done(self) -> bool:
+        return self.gone == len(self.keys)
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The events of keys that have left."""
+    """Events of keys that leave: all of them, or a slice."""
 
     events: Column
     ids: Ints
     ranks: Ints
-    """For each event the place of its key among those that left."""
+    """For each event the place of its key among those that leave."""
     counts: Ints
     """n: events a key."""
     blocks: Ints
@@ -194,12 +213,19 @@ class Pending:
     def dismiss(self, records: Ints) -> Left:
         """Take out the events of pending keys without an answer, with all that these collected."""
         _dismiss(self._pool, records)
-        return self.remove(records)
+        return self.remove(self.leaving(records))
 
-    def remove(self, answered: Ints) -> Left:
-        """Take out the events of keys that are answered, and free all that they took."""
-        data, bounds, ids, ranks, counts, blocks = _remove(self._pool, answered)
-        return Left(Column(data, bounds), ids, ranks, counts, blocks)
+    def leaving(self, answered: Ints) -> Leaving:
+        """The keys that are answered, to be removed in slices."""
+        counts = self._pool.words[answered * WORDS + COUNT].astype(np.int64)
+        return Leaving(answered, counts, np.zeros(len(answered), np.int64))
+
+    def remove(self, leaving: Leaving, most: int = _ALL) -> Left:
+        """Take out events of at most so many bytes, or one, and free all that they took."""
+        leaving.gone, data, bounds, ids, ranks = _remove(
+            self._pool, leaving.keys, leaving.gone, leaving.blocks, most
+        )
+        return Left(Column(data, bounds), ids, ranks, leaving.counts, leaving.blocks)
 
 
 @kernel
@@ -359,46 +385,73 @@ def _dismiss(pool: Pool, records: Ints) -> None:
 
 
 @kernel
-def _remove(pool: Pool, answered: Ints) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
-    words, longs, state = pool.words, pool.longs, pool.state
-    counts = np.empty(len(answered), np.int64)
-    total = 0
-    for rank in range(len(answered)):
-        if rank + _AHEAD < len(answered):
-            event = field(pool, answered[rank + _AHEAD], FIRST_EVENT)
-            prefetch(pool.longs, event * LONGS)
-        counts[rank] = words[answered[rank] * WORDS + COUNT]
-        total += counts[rank]
-    events = np.empty(total, np.int64)
-    ranks = np.empty(total, np.int64)
-    ids = np.empty(total, np.int64)
-    bounds = np.empty(total + 1, np.int64)
+def _remove(
+    pool: Pool, answered: Ints, gone: int, blocks: Ints, most: int
+) -> tuple[int, Bytes, Ints, Ints, Ints]:
+    """Return how many of the keys have left in all, and the slice of events."""
+    waiting = 0
+    for rank in range(gone, len(answered)):
+        waiting += field(pool, answered[rank], COUNT)
+        if waiting * _NOTES > most:
+            break
+    events = np.empty(waiting, np.int64)
+    ranks = np.empty(waiting, np.int64)
+    ids = np.empty(waiting, np.int64)
+    bounds = np.empty(waiting + 1, np.int64)
+    end, total = _unchain(pool, answered, gone, most, events, ranks, ids, bounds)
+    data = np.empty(bounds[total], np.uint8)
+    for nth in range(total):
+        read(pool, events[nth], _EVENT_AT, data, bounds[nth], bounds[nth + 1] - bounds[nth])
+        taken = give_chain(pool, events[nth])
+        blocks[ranks[nth]] += taken
+        pool.state[EVENT_BLOCKS] -= taken
+    pool.state[EVENTS] -= total
+    for rank in range(gone, end):
+        if rank + _AHEAD < end:
+            ahead = answered[rank + _AHEAD]
+            fetch_slot(pool, tag_in(pool, ahead), pool.longs[ahead * LONGS + VALUE])
+        blocks[rank] += blocks_of_key(text_length(pool, answered[rank]))
+        forget(pool, answered[rank])
+    pool.state[KEYS] -= end - gone
+    return end, data, bounds[: total + 1], ids[:total], ranks[:total]
+
+
+@inner
+def _unchain(
+    pool: Pool,
+    answered: Ints,
+    rank: int,
+    most: int,
+    events: Ints,
+    ranks: Ints,
+    ids: Ints,
+    bounds: Ints,
+) -> tuple[int, int]:
+    """Part events from their keys, from this one on; return behind which, and how many events."""
+    words = pool.words
     bounds[0] = 0
-    nth = 0
-    for rank in range(len(answered)):
+    total = 0
+    while rank < len(answered):
+        if rank + _AHEAD < len(answered):
+            prefetch(pool.longs, field(pool, answered[rank + _AHEAD], FIRST_EVENT) * LONGS)
+        word = answered[rank] * WORDS
         event = field(pool, answered[rank], FIRST_EVENT)
         while event != NONE:
-            events[nth] = event
-            ranks[nth] = rank
-            ids[nth] = longs[event * LONGS + _EVENT_ID]
-            bounds[nth + 1] = bounds[nth] + words[event * WORDS + _EVENT_LENGTH]
+            length = field(pool, event, _EVENT_LENGTH)
+            if total and bounds[total] + length + (total + 1) * _NOTES > most:
+                break
+            events[total] = event
+            ranks[total] = rank
+            ids[total] = pool.longs[event * LONGS + _EVENT_ID]
+            bounds[total + 1] = bounds[total] + length
             link = field(pool, event, NEXT)
             if link != NONE:
                 prefetch(pool.longs, link * LONGS)
             event = field(pool, event, _NEXT_EVENT)
-            nth += 1
-    data = np.empty(bounds[-1], np.uint8)
-    blocks = np.zeros(len(answered), np.int64)
-    for nth in range(total):
-        read(pool, events[nth], _EVENT_AT, data, bounds[nth], bounds[nth + 1] - bounds[nth])
-        blocks[ranks[nth]] += give_chain(pool, events[nth])
-    state[EVENTS] -= total
-    state[EVENT_BLOCKS] -= blocks.sum()
-    state[KEYS] -= len(answered)
-    for rank in range(len(answered)):
-        if rank + _AHEAD < len(answered):
-            ahead = answered[rank + _AHEAD]
-            fetch_slot(pool, tag_in(pool, ahead), longs[ahead * LONGS + VALUE])
-        blocks[rank] += blocks_of_key(text_length(pool, answered[rank]))
-        forget(pool, answered[rank])
-    return data, bounds, ids, ranks, counts, blocks
+            words[word + COUNT] -= 1
+            total += 1
+        words[word + FIRST_EVENT] = event
+        if event != NONE:
+            return rank, total
+        rank += 1
+    return rank, total

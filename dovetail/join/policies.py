@@ -127,7 +127,7 @@ class _Bounded:
 
     def learn(self, cached: CachedEntries, left: Left, entries: Entries, cycle: int) -> None:
         chosen = self._worth.choose(left, entries)
-        self.see(float(left.blocks.sum()) / len(left.ids))
+        self.see(float(left.blocks.sum() / left.counts.sum()))
         self._keep(cached, entries, chosen[self._wanted(left.counts[chosen])])
         self._turn(cached, cycle)
 

@@ -1,4 +1,4 @@
-"""Answering events, alike in both phases: splice, send, count.
+"""Answering events, alike in both phases: splice, send, count, slice by slice.
 
 What the last table of a chain answers goes to the sink, and what one before it does to the next.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.join.columns import Column
 from dovetail.join.kinds import JoinKind
-from dovetail.join.splice import null_row, rowless, splice
+from dovetail.join.splice import null_row, rowless, slice_bytes, slices
 from dovetail.stream import ledger as outcome
 from dovetail.stream.match_rate import MatchRate
 from dovetail.stream.onward import Onward
@@ -92,6 +92,7 @@ class Answers:
             for name in pipeline.master.columns.values()
         ]
         self._no_row = null_row(names)
+        self._most = slice_bytes(pipeline.memory)
         reason = NO_MASTER_ROW if pipeline.join is not JoinKind.ANTI else HAS_MASTER_ROW
         self._why = ((REASON, reason), *self._which(pipeline.master.table))
         if onward is None and topology.next is not None:
@@ -113,8 +114,26 @@ class Answers:
 
         `cached` says which entries are the cache's where that is another phase's.
         """
-        joined = splice(self._kind, batch.events, entries, starts, self._no_row)
         identity = origins(self._topology.source.name, batch.partitions, batch.offsets)
+        unmatched = outputs = 0
+        for joined in slices(self._kind, batch.events, entries, starts, self._no_row, self._most):
+            self._send_slice(producer, slot, batch, joined, identity, cached)
+            unmatched += len(joined.unmatched)
+            outputs += len(joined.outputs)
+        ledger.add(slot, outcome.ENRICHED, len(starts) - unmatched)
+        ledger.add(slot, outcome.UNMATCHED, unmatched)
+        ledger.add(slot, outcome.OUTPUTS, outputs)
+        self.matches.see(len(starts), self._matched(unmatched, entries, starts))
+
+    def _send_slice(
+        self,
+        producer: Producer,
+        slot: int,
+        batch: Sourced,
+        joined: Spliced,
+        identity: Column,
+        cached: Flags | None,
+    ) -> None:
         if len(joined.outputs) and self._onward is not None:
             of = joined.events
             places = batch.partitions[of], batch.offsets[of], batch.timestamps[of]
@@ -140,21 +159,16 @@ class Answers:
                 events.bounds,
                 headers=((ORIGIN, (of_event.data, of_event.bounds)), *self._why),
             )
-        ledger.add(slot, outcome.ENRICHED, len(batch.events) - len(joined.unmatched))
-        ledger.add(slot, outcome.UNMATCHED, len(joined.unmatched))
-        ledger.add(slot, outcome.OUTPUTS, len(joined.outputs))
-        self.matches.see(len(starts), self._matched(joined, entries, starts))
 
     def _which(self, table: str) -> tuple[tuple[bytes, bytes], ...]:
         """Name the table, where there are several."""
         return ((DETAIL, table.encode()),) if len(self._topology.links) > 1 else ()
 
-    def _matched(self, joined: Spliced, entries: Bytes, starts: Ints) -> int:
+    def _matched(self, unmatched: int, entries: Bytes, starts: Ints) -> int:
         """How many of the events had a master row."""
         if self._kind is JoinKind.LEFT:
             return len(starts) - rowless(entries, starts)
-        without_output = len(joined.unmatched)
-        return without_output if self._kind is JoinKind.ANTI else len(starts) - without_output
+        return unmatched if self._kind is JoinKind.ANTI else len(starts) - unmatched
 
 
 def _vias(cached: Flags) -> tuple[Bytes, Ints]:

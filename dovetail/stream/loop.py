@@ -49,6 +49,7 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.places import AstrayError, new_places
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
 from dovetail.stream.rdkafka.errors import TIMED_OUT
+from dovetail.stream.rdkafka.producer import QUEUE_BYTES, QUEUE_MESSAGES
 from dovetail.stream.takeover import Written, abort_forgotten, absent, take_over
 from dovetail.stream.topics import admin_of, spans
 from dovetail.topology import LARGEST_MESSAGE_BYTES
@@ -499,8 +500,8 @@ class Loop:
                     "linger.ms": 20,
                     "message.max.bytes": LARGEST_MESSAGE_BYTES,
                     "batch.size": 1 << 20,
-                    "queue.buffering.max.messages": 500_000,
-                    "queue.buffering.max.kbytes": 64 << 10,
+                    "queue.buffering.max.messages": QUEUE_MESSAGES,
+                    "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
                 }
             ),
             compressed=[topic.name for topic in self._stage.writes if topic.compressed],

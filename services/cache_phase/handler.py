@@ -15,13 +15,14 @@ import numpy as np
 from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column
-from dovetail.join.entry import Entries, entries_at
+from dovetail.join.entry import Entries, entries_at, sizes_at
 from dovetail.join.mapper import Mapper
+from dovetail.join.splice import slice_bytes
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
-from dovetail.stream.batch import EventBatch
+from dovetail.stream.batch import EventBatch, cuts
 from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
 from dovetail.stream.parking import UNFIT_KEY, park
@@ -30,7 +31,7 @@ from services.cache_phase.contents import EPOCH_S, CacheContents
 from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from dovetail.join.caching import Hits
     from dovetail.join.columns import Ints
@@ -98,6 +99,7 @@ class CacheHandler(Handler):
         self._looked_at = clock()
         self._tombstones = 0
         self._piece_bytes = piece_bytes(pipeline)
+        self._most = slice_bytes(pipeline.memory)
         self._no_rows = Entries.without_rows()
         self._answers = Answers(pipeline, topology, VIA_CACHE, latency)
 
@@ -152,14 +154,22 @@ class CacheHandler(Handler):
         self._answers.send(producer, ledger, slot, batch, self._no_rows.data, starts)
 
     def _join(self, slot: int, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
-        hits = self._cache.probe(batch.keys)
         ledger.add(slot, outcome.IN, len(batch))
         if len(batch):
             event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
             self.contents.event_bytes = event_bytes
             self._cache.see(event_bytes)
+        while len(batch):
+            hits = self._cache.probe(batch.keys, self._most)
+            self._answer(slot, batch.slice(0, hits.seen), hits, producer, ledger)
+            batch = batch.slice(hits.seen, len(batch))
+
+    def _answer(
+        self, slot: int, batch: EventBatch, hits: Hits, producer: Producer, ledger: Ledger
+    ) -> None:
         if self._pipeline.order.kept:
-            self._pass_on(slot, with_entries(batch, hits), producer, ledger)
+            for part in with_entries(batch, hits, self._piece_bytes):
+                self._pass_on(slot, part, producer, ledger)
             return
         answered, missed = hits.positions, hits.misses
         ledger.add(slot, outcome.HITS, len(answered))
@@ -211,14 +221,19 @@ class CacheHandler(Handler):
         self._migrations.close()
 
 
-def with_entries(batch: EventBatch, hits: Hits) -> EventBatch:
-    """All events, those that are hits with their entries."""
+def with_entries(batch: EventBatch, hits: Hits, most: int) -> Iterator[EventBatch]:
+    """All events, those that are hits with their entries, in batches of about so many bytes."""
     if not len(hits.positions):
-        return batch
-    entries = entries_at(hits.entries, hits.starts)
+        yield batch
+        return
     bounds = np.zeros(len(batch) + 1, np.int64)
-    bounds[hits.positions + 1] = np.diff(entries.bounds)
-    return replace(batch, entries=Column(entries.data, np.cumsum(bounds)))
+    bounds[hits.positions + 1] = sizes_at(hits.entries, hits.starts)
+    bounds = np.cumsum(bounds)
+    for first, end in cuts(batch.events.bounds + bounds, most):
+        part = hits.part(first, end)
+        entries = entries_at(part.entries, part.starts)
+        own = bounds[first : end + 1] - bounds[first]
+        yield replace(batch.slice(first, end), entries=Column(entries.data, own))
 
 
 def _part(batch: EventBatch, positions: Ints) -> EventBatch:

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from dovetail.join.columns import Flags, Ints
     from dovetail.join.emigration import Emigration
+    from dovetail.join.line import Line
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.metrics import Latency
     from dovetail.stream.batch import EventBatch
     from dovetail.stream.ledger import Ledger
-    from dovetail.stream.line import Line
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.stream.window import Window
     from dovetail.topology import Topology
@@ -266,8 +266,9 @@ class DiskHandler(Handler):
             return True
         if answers is None:
             return False
-        if len(answers):
-            self._answer(answers, producer, ledger)
+        self._answer(answers, producer, ledger)
+        while self._join.answering:
+            self._answer(self._join.more(), producer, ledger)
         return True
 
     def _read(self) -> Joined | None:
@@ -289,6 +290,8 @@ class DiskHandler(Handler):
         self, joined: Joined, producer: Producer, ledger: Ledger, *, cached: bool = False
     ) -> None:
         """Send answers, or let them stand in line."""
+        if not len(joined):
+            return
         if self._line is None:
             by_cache = np.ones(len(joined), np.bool_) if cached else None
             self._send(joined, by_cache, producer, ledger)
@@ -297,9 +300,11 @@ class DiskHandler(Handler):
             self._send_due(producer, ledger)
 
     def _send_due(self, producer: Producer, ledger: Ledger) -> None:
-        due = self._line.due(self._window.waiting()) if self._line is not None else None
-        if due is not None:
+        if self._line is None:
+            return
+        while (due := self._line.due(waiting := self._window.waiting())) is not None:
             self._send(due.answers, due.cached, producer, ledger)
+        self._line.require_room(len(waiting))
 
     def _send(
         self, joined: Joined, cached: Flags | None, producer: Producer, ledger: Ledger

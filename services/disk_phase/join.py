@@ -99,6 +99,8 @@ class MasterJoin:
     def step(self) -> Answers | None:
         """Read once and answer whom that completes; None when nothing waits.
 
+        A slice of them: `more` has the others, and is to be called while the engine is answering.
+
         Raises Unavailable while R cannot be read; what waits goes on waiting.
         """
         request = self.engine.wants()
@@ -118,6 +120,17 @@ class MasterJoin:
         if time.monotonic() - began < QUICK_S / 2:
             self.slow = ""
         answers = self.engine.feed(read)
+        self._tell()
+        return answers
+
+    @property
+    def answering(self) -> bool:
+        """Whether there are more answers to the last read."""
+        return self.engine.answering
+
+    def more(self) -> Answers:
+        """The next slice of the answers to the last read."""
+        answers = self.engine.more()
         self._tell()
         return answers
 

@@ -5,9 +5,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dovetail.join.line import Line
 from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
-from dovetail.stream.line import Line
 from dovetail.stream.progress import ProgressReader
 from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE

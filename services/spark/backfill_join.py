@@ -172,6 +172,8 @@ class LateJoin:
             answers = None
         if answers is not None and len(answers):
             self._answer(answers)
+            while self._join.answering:
+                self._answer(self._join.more())
         self._window.advance()
 
     def _choose(self) -> None:

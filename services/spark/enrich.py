@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from dovetail.errors import ConfigError, Unavailable
+from dovetail.join.line import CrowdedError
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.rules import MOST_SPARK_PARTITIONS
 from dovetail.pipeline.spec import Engine
@@ -34,7 +35,6 @@ from dovetail.service import logs
 from dovetail.stream import ledger
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
-from dovetail.stream.line import CrowdedError
 from dovetail.stream.slot_state import beginnings
 from dovetail.stream.topics import admin_of, ends, partitions_of
 from dovetail.stream.topics import beginnings as first_offsets

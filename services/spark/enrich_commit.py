@@ -34,6 +34,7 @@ from dovetail.permissions import Operation, Permission, Resource, transacts, wri
 from dovetail.stream import ledger
 from dovetail.stream.acls import refusal
 from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
+from dovetail.stream.rdkafka.producer import QUEUE_BYTES, QUEUE_MESSAGES
 from dovetail.stream.refusals import failure as failure_of
 from dovetail.stream.slot_state import SlotState
 from dovetail.stream.takeover import Written
@@ -246,8 +247,8 @@ def taken_over(settings: Settings, name: str, written: Written = _NOTHING) -> Pr
                 "linger.ms": 20,
                 "message.max.bytes": LARGEST_MESSAGE_BYTES,
                 "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 500_000,
-                "queue.buffering.max.kbytes": 64 << 10,
+                "queue.buffering.max.messages": QUEUE_MESSAGES,
+                "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
             }
         )
     )

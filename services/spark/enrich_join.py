@@ -42,10 +42,11 @@ from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
+from dovetail.join.line import Line
+from dovetail.join.splice import slice_bytes
 from dovetail.pipeline.spec import Algorithm, KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
-from dovetail.stream.line import Line
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.parking import TOO_MANY_ROWS, UNFIT_KEY, park
 from dovetail.stream.window import BYTES_AN_EVENT, Window
@@ -64,6 +65,7 @@ from services.spark.relation import relation_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from dovetail.join.caching import Hits
     from dovetail.join.columns import Flags, Ints
     from dovetail.service.metrics import Latency
     from dovetail.settings import Settings
@@ -106,6 +108,7 @@ class TableJoin:
         self._cache = CachePhase(pipeline.algorithm, cache_budget(pipeline))
         self.contents = CacheContents(pipeline, self._cache, cache_budget(pipeline), clock)
         self._no_rows = Entries.without_rows()
+        self._most = slice_bytes(pipeline.memory)
         self._relation = relation_of(settings, pipeline, topology.number, read_ahead=True)
         self._migrations = MigrationReader(
             settings, topology.migrations, int_key=pipeline.key_type is KeyType.INT
@@ -186,12 +189,18 @@ class TableJoin:
         event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
         self.contents.event_bytes = event_bytes
         self._cache.see(event_bytes)
-        hits = self._cache.probe(batch.keys)
+        while len(batch):
+            hits = self._cache.probe(batch.keys, self._most)
+            self._take(slot, batch.slice(0, hits.seen), hits)
+            batch = batch.slice(hits.seen, len(batch))
+
+    def _take(self, slot: int, batch: EventBatch, hits: Hits) -> None:
         if self._guard and (kept := self._guard.admit(batch.keys, hits)) is not None:
             self._shed(slot, batch.take(np.flatnonzero(~kept)), self._guard.strategy)
             batch, hits = batch.take(np.flatnonzero(kept)), hits.among(kept)
         if self._pipeline.order.kept:
-            self._take_in_order(slot, with_entries(batch, hits))
+            for part in with_entries(batch, hits, self._most):
+                self._take_in_order(slot, part)
             return
         if len(hits.positions):
             self._ledger.add(slot, outcome.HITS, len(hits.positions))
@@ -321,6 +330,8 @@ class TableJoin:
         self.reading_s += time.monotonic() - began
         if answers is not None and len(answers):
             self._answer(answers)
+            while self._join.answering:
+                self._answer(self._join.more())
             self._migrate()
         self._window.advance()
 
@@ -333,9 +344,11 @@ class TableJoin:
             self._send_due()
 
     def _send_due(self) -> None:
-        due = self._line.due(self._window.waiting()) if self._line is not None else None
-        if due is not None:
+        if self._line is None:
+            return
+        while (due := self._line.due(waiting := self._window.waiting())) is not None:
             self._send(due.answers, due.cached)
+        self._line.require_room(len(waiting))
 
     def _send(self, joined: Joined, cached: Flags | None) -> None:
         found = self._window.finish(joined.ids)

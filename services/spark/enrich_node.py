@@ -58,7 +58,7 @@ class Job:
     start: dict[int, int]
     """From where on a slot reads that has not committed anything yet, by source partition."""
     caution: int = 1
-    """Of lines of answers (stream/line.py): more after one was too crowded."""
+    """Of lines of answers (join/line.py): more after one was too crowded."""
     admission: Admission | None = None
     """How much is to be shed of this batch."""
     settled: bool = False

@@ -21,8 +21,8 @@ from pyspark.errors import PySparkException
 
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.demo.generate import MAX_RATE, GenerateSettings, generate
+from dovetail.join.line import CrowdedError
 from dovetail.pipeline.spec import Algorithm
-from dovetail.stream.line import CrowdedError
 from dovetail.stream.topics import admin_of, unstable
 from dovetail.testing.spark import SparkPipeline
 from services.spark import enrich_decode, enrich_node

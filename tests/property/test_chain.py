@@ -59,10 +59,10 @@ class Table:
             self.memory + DISK_BUFFER,
             parameters=Parameters(keys=4),
             disk_buffer=DISK_BUFFER,
-            distance=10 if self.ordered else -1,
         )
         no_row = null_row([b'"c%d"' % self.number])
-        return Link(InOrder(engine) if self.ordered else engine, self.kind, self.keys, no_row)
+        ordered = InOrder(engine, 1 << 20) if self.ordered else engine
+        return Link(ordered, self.kind, self.keys, no_row)
 
 
 @st.composite

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from dovetail.join.algorithms import ALGORITHMS
 from dovetail.join.columns import Column
 from dovetail.join.entry import Entries, MasterRows
+from dovetail.join.line import Line
 from dovetail.join.pool import BYTES_A_BLOCK
 from dovetail.pipeline.spec import Pipeline
 from dovetail.stream.ledger import parse
-from dovetail.stream.line import Line
 from dovetail.testing.disorder import disorder, disorder_of_keys
 from dovetail.testing.fakes import join_keys
 from tests.property.test_disk_phase import (
@@ -49,10 +49,9 @@ class WatchedLine(Line):
         super().__init__(within, room)
         self._most = max(room, largest)
 
-    def due(self, waiting):
-        found = super().due(waiting)
+    def require_room(self, waiting):
+        super().require_room(waiting)
         assert self.nbytes <= self._most
-        return found
 
 
 def by_cache(batch, known, rows):

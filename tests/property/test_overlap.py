@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.join.columns import Column
+from dovetail.join.engine import fed
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Events, Read
 from dovetail.join.kinds import JoinKind
@@ -153,6 +154,7 @@ def bytes_really_allocated(join):
 
 def drive(join, case, steps, between=lambda _: None):
     out = Outputs(join.kind)
+    join._slice = [1, 300, 1 << 20][len(steps) % 3]
     events = case.events()
     at = step = 0
     while at < len(events) or join.wants() is not None:
@@ -168,7 +170,8 @@ def drive(join, case, steps, between=lambda _: None):
         if request is not None and (not offered.accepted or step % 3):
             read = case.read(request)
             assert read.nbytes <= join.disk_buffer
-            out.take(join.feed(read))
+            for met in fed(join, read):
+                out.take(met)
         assert join.pending == at - len(out.done)
     return out
 

@@ -10,7 +10,7 @@ from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows, distinct
 from dovetail.join.kinds import JoinKind
-from dovetail.join.splice import null_row, splice
+from dovetail.join.splice import null_row, slices, splice
 
 NAMES = ["vendor", "price", "größe"]
 NO_ROW = null_row([json.dumps(name, ensure_ascii=False).encode() for name in NAMES])
@@ -61,6 +61,20 @@ def check(kind, events, entries, starts, batch, rows):
     assert outputs == [output for _, matched in expected for output in matched]
     assert spliced.events.tolist() == [at for at, matched in expected for _ in matched]
     assert spliced.unmatched.tolist() == [at for at, matched in expected if not matched]
+    for most in (1, 150, 400, 1_000_000):
+        check_slices(spliced, list(slices(kind, batch, entries, starts, NO_ROW, most)), most)
+
+
+def check_slices(whole, made, most):
+    """The slices are the whole one after the other, and none is larger, unless it is one output."""
+    assert [output for part in made for output in part.outputs] == list(whole.outputs)
+    for column in ("events", "unmatched"):
+        together = [at for part in made for at in getattr(part, column).tolist()]
+        assert together == getattr(whole, column).tolist()
+    for part in made:
+        outputs = len(part.outputs)
+        assert outputs + len(part.unmatched) > 0
+        assert outputs + len(part.unmatched) == 1 or part.outputs.size + 64 * outputs <= most
 
 
 @settings(max_examples=100, deadline=None)

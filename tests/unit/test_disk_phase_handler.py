@@ -9,11 +9,11 @@ import pytest
 
 from dovetail.contracts.migration_pb2 import Migration
 from dovetail.errors import SlowError
+from dovetail.join.line import Line
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.line import Line
 from dovetail.stream.window import LEAST, Window
 from dovetail.testing.fakes import (
     InMemoryMaster,

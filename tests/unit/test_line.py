@@ -7,7 +7,7 @@ from dovetail.errors import Unavailable
 from dovetail.join.columns import Column
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.exchange import Answers
-from dovetail.stream.line import Line
+from dovetail.join.line import Line
 from dovetail.testing.fakes import join_keys
 
 PLENTY = 1 << 20
@@ -22,8 +22,12 @@ def answers(*numbers, event=b"{}"):
 
 
 def due(line, *waiting):
-    found = line.due(np.array(waiting, np.int64))
-    return [] if found is None else found.answers.ids.tolist()
+    """Whose turn it is, slice by slice; the others have to find room."""
+    left = []
+    while (found := line.due(np.array([one for one in waiting if one not in left]))) is not None:
+        left += found.answers.ids.tolist()
+    line.require_room(len(waiting))
+    return left
 
 
 def test_within_no_distance_an_answer_waits_for_all_before_it():
@@ -114,3 +118,38 @@ def test_hits_alone_undo_nothing_however_large():
     line.stand(answers(*range(2, 50)), cached=True)
     assert due(line, *range(1, 50)) == []
     assert line.nbytes > 100
+
+
+def test_what_leaves_at_a_time_is_a_slice():
+    line = Line(0, 8_000)
+    line.stand(answers(*range(1, 31), event=b"x" * 200), cached=False)
+    first = line.due(np.arange(1, 31)).answers
+    assert first.ids.tolist() == list(range(1, len(first) + 1))
+    assert first.events.size <= 1_000
+    assert due(line, *range(len(first) + 1, 31)) == list(range(len(first) + 1, 31))
+
+
+def test_an_entry_is_held_once_however_many_events_it_answers():
+    line = Line(0, PLENTY)
+    key = join_keys([1])
+    entry = Entries.of(key, MasterRows(key, Column.of([b'{"name":"%s"}' % (b"x" * 5_000)])))
+    other = Entries.concatenate([entry, entry])
+    starts = np.zeros(100, np.int64)
+    numbers = np.arange(2, 102)
+    line.stand(Answers(Column.of([b"{}"] * 100), numbers, other.data, starts), cached=False)
+    assert line.nbytes < 10_000
+
+
+def test_the_last_in_line_are_turned_away_when_there_is_no_room():
+    line = Line(0, 10_240)
+    before = line.lets_in(0)
+    line.stand(answers(*range(2, 52, 2), event=b"x" * 400), cached=False)
+    line.stand(answers(*range(3, 53, 2), event=b"x" * 400), cached=False)
+    away = line.turn_away(52)
+    gone = sorted(number for part in away for number in part.ids.tolist())
+    assert gone == list(range(gone[0], 52 + 1))[: len(gone)]
+    assert line.nbytes <= 10_240
+    assert len(line) + len(gone) == 50
+    assert line.turn_away(52) == []
+    line.clear()
+    assert line.lets_in(0) < before, "and fewer are let in"

@@ -20,7 +20,7 @@ import numpy as np
 
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.cost.factors import TYPICAL, Factors
-from dovetail.join.engine import Engine
+from dovetail.join.engine import Engine, fed
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.exchange import Events, Read
 from dovetail.join.kinds import JoinKind
@@ -95,7 +95,7 @@ class _Bench:
         matched = self._fastest(lambda some: self._feed(pending, some, shift=len(self._keys)))
         step = self._shortest(lambda some: self._feed(pending, some, shift=len(self._keys)))
         answers: list[Answers] = []
-        evicted = self._fastest(lambda some: answers.append(self._feed(pending, some)))
+        evicted = self._fastest(lambda some: answers.extend(self._feed(pending, some)))
         cached = self._engine("ssbj")
         self._fastest(lambda some: cached.offer(self._batch(some)))
         compared = self._fastest(lambda some: self._feed(cached, some))
@@ -131,10 +131,10 @@ class _Bench:
     def _entries(self, some: slice) -> Entries:
         return Entries.of(JoinKeys.of_ints(self._keys[some]), self._master(some))
 
-    def _feed(self, engine: Engine, some: slice, shift: int = 0) -> Answers:
+    def _feed(self, engine: Engine, some: slice, shift: int = 0) -> list[Answers]:
         engine.wants()
         rows = self._master(some, shift)
-        return engine.feed(Read(rows, 1, np.array([len(rows)])))
+        return list(fed(engine, Read(rows, 1, np.array([len(rows)]))))
 
     def _output(self, answers: list[Answers]) -> float:
         no_row = null_row([b'"v"'])

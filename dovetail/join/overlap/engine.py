@@ -7,9 +7,10 @@
 1. `offer` lets events in as far as there is room; each starts at the page that is read next.
    An empty interval overlaps nothing and is answered at once.
 2. `wants` asks for the next b pages; for nothing while nothing is pending.
-3. `feed` answers each event with the rows of this read that it overlaps. After a whole cycle
-   of R an event leaves; if it has met nobody, it is answered now, without rows. For semi and
-   anti joins one row settles an event: it is answered once, and leaves at its first match.
+3. `feed` answers each event with the rows of this read that it overlaps: a slice of them, and
+   `more` the next one, while there are any. After a whole cycle of R an event leaves; if it has
+   met nobody, it is answered now, without rows. For semi and anti joins one row settles an event:
+   it is answered once, and leaves at its first match.
 
 An event may so be answered in several reads, and its rows never wait in memory: an inequality
 may match half of R. `Met.done` says whose last answer was given. b and w may change before
@@ -17,7 +18,7 @@ every step, as in AMESHJOIN (§3.3): each event knows its start page.
 
 Memory: a disk buffer, into which every read must fit, and the window (window.py) for
 all that is pending and its index, allocated once; together the budget. Answers belong to the
-caller and do not count.
+caller and do not count: they come in slices (splice.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dovetail.join.entry import LARGEST
 from dovetail.join.exchange import Pages
 from dovetail.join.overlap.exchange import NOBODY_MET, Met
 from dovetail.join.overlap.index import sort_in
-from dovetail.join.overlap.matching import Step, meet, nobody_met
+from dovetail.join.overlap.matching import START, Step, meet, nobody_met, rows_of
 from dovetail.join.overlap.pending import admit, close_ranks, leave
 from dovetail.join.overlap.window import (
     BYTES_A_SLOT,
@@ -45,10 +46,12 @@ from dovetail.join.overlap.window import (
     split_anew,
 )
 from dovetail.join.pending import UNBOUNDED
+from dovetail.join.splice import slice_bytes
 
 if TYPE_CHECKING:
     from dovetail.join.kinds import JoinKind
     from dovetail.join.overlap.exchange import IntervalEvents, IntervalRead
+    from dovetail.join.overlap.matching import Place, Rows
     from dovetail.join.phase import Relation
 
 _DISK_BUFFER_SHARE = 4
@@ -86,6 +89,8 @@ class OverlapJoin:
         self._seen = self._place = 0
         self._let_in = 0
         self._request: Pages | None = None
+        self._slice = slice_bytes(memory)
+        self._meeting: tuple[Rows, Step, Place, int] | None = None
         self.tune(pages or self._most_pages, events)
 
     @property
@@ -102,6 +107,11 @@ class OverlapJoin:
     def cycle(self) -> int:
         return self._seen // self.relation.pages
 
+    @property
+    def answering(self) -> bool:
+        """Whether there are more answers to the last read."""
+        return self._meeting is not None
+
     def tune(self, pages: int, events: int = UNBOUNDED) -> None:
         """Set b and w for the steps to come; b is cut to what the disk buffer holds."""
         self.pages = max(1, min(pages, self._most_pages))
@@ -109,6 +119,7 @@ class OverlapJoin:
 
     def offer(self, batch: IntervalEvents) -> Offered:
         """Let in what has room, from the batch's start; answer empty intervals."""
+        self._require_all_taken()
         accepted = self._admit(batch)
         self.figures.accepted += accepted
         taken = batch.intervals.slice(0, accepted)
@@ -123,6 +134,7 @@ class OverlapJoin:
 
     def wants(self) -> Pages | None:
         """What to read next; the same again until it is fed."""
+        self._require_all_taken()
         if self._request is None and self.pending:
             next_page = self._seen % self.relation.pages
             count = 1 if self._place else self.pages
@@ -130,24 +142,42 @@ class OverlapJoin:
         return self._request
 
     def feed(self, read: IntervalRead) -> Met:
-        """Take what was read for the request; answer whom it has rows for, and who leaves."""
+        """Take what was read for the request; answer whom it has rows for, and who leaves.
+
+        A slice of the answers: `more` has the others. Who leaves is told with the last one.
+        """
         if self._request is None:
             raise ValueError("nothing was asked for: feed() answers the request of wants()")
         self._require_fit(read)
         settled_by_one = not self.kind.takes_columns
-        covers = read.read.covers
-        step = Step(self._seen, self.relation.pages, covers, settled_by_one)
-        answered = meet(self._window, read, step)
-        self._seen += covers
-        done = leave(self._window, self._seen - self.relation.pages + 1, settled_by_one)
-        # With nobody left to see the rest of a page, it is begun anew for whoever comes.
-        self._place = read.read.place if self.pending else 0
+        step = Step(self._seen, self.relation.pages, read.read.covers, settled_by_one)
+        self._meeting = rows_of(read), step, START, read.read.place
         self._request = None
         self._let_in = 0
         self.figures.reads += 1
         self.figures.rows_read += len(read.read.rows)
+        return self.more()
+
+    def more(self) -> Met:
+        """The next slice of the answers to the last read; empty if there is none."""
+        if self._meeting is None:
+            return NOBODY_MET
+        rows, step, place, rest = self._meeting
+        answered, following = meet(self._window, rows, step, place, self._slice)
+        if following is not None:
+            self._meeting = rows, step, following, rest
+            return Met(*answered, NOBODY_MET.done)
+        self._meeting = None
+        self._seen += step.covers
+        done = leave(self._window, self._seen - self.relation.pages + 1, step.at_match)
+        # With nobody left to see the rest of a page, it is begun anew for whoever comes.
+        self._place = rest if self.pending else 0
         self.figures.answered += len(done)
         return Met(*answered, done)
+
+    def _require_all_taken(self) -> None:
+        if self._meeting is not None:
+            raise ValueError("there are answers left to the last read: take them by more()")
 
     def _admit(self, batch: IntervalEvents) -> int:
         if self._place:  # in the middle of a page nobody comes: everyone sees whole ones

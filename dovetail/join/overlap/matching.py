@@ -1,12 +1,15 @@
-"""One read of R against all pending intervals, in two passes and without a list of pairs.
+"""One read of R against all pending intervals, slice by slice and without a list of pairs.
 
-1. `count`: how many rows, of how many bytes, each event meets; each row notes where its run of
-   candidates is, so that a row nobody wants is not looked at again.
-2. `lay_out`: who is answered by this read, and where each one's entry stands.
+1. `count`: how many rows, of how many bytes, each event meets, until that is enough for a slice;
+   each row notes where its run of candidates is, so that a row nobody wants is not looked at again.
+2. `lay_out`: who is answered by this slice, and where each one's entry stands.
 3. `fill`: the rows into the entries.
 
+The next slice goes on with the row and the candidate at which the last one stopped, so an event may
+be answered in several slices of a read, as in several reads.
+
 A list of pairs would have no bound; this takes what the window and the disk buffer have set
-aside already (16 bytes a row), and the answers, which are the caller's.
+aside already (16 bytes a row), and a slice of answers.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 _AHEAD = 16
 _COMMA = 44
+_NOTES = HEADER + 40
+"""Bytes that an answered event takes beside its rows and its own."""
 
 
 class Rows(NamedTuple):
@@ -67,6 +72,16 @@ class Step(NamedTuple):
     """Whether the first row settles an event (semi, anti): it is then answered with that one."""
 
 
+class Place(NamedTuple):
+    """Which row and which of its candidates comes next; -1 for the row's first one."""
+
+    row: int
+    candidate: int
+
+
+START = Place(0, -1)
+
+
 class Answered(NamedTuple):
     events: Column
     ids: Ints
@@ -74,17 +89,23 @@ class Answered(NamedTuple):
     starts: Ints
 
 
-def meet(window: Window, read: IntervalRead, step: Step) -> Answered:
-    """Answer who meets rows in this read, and who has met none in its whole cycle."""
-    rows = _rows(read)
+def meet(
+    window: Window, rows: Rows, step: Step, place: Place, most: int
+) -> tuple[Answered, Place | None]:
+    """Answer who meets rows from this place on, in at most so many bytes; return the next place.
+
+    With the last slice also who has met none in its whole cycle; there is no place then.
+    """
     refresh(window)
-    _count(window, rows, step)
-    slots, starts, begins, size = _lay_out(window, step)
+    end = Place(*_count(window, rows, step, place, most))
+    last = end.row == len(rows.values)
+    slots, starts, begins, size = _lay_out(window, step, last)
     entries = np.zeros(size, np.uint8)
     _begin(entries, starts)
-    _fill(window, rows, step, entries)
+    _fill(window, rows, step, entries, place, end)
     events = Column.of_spans(window.bytes, begins, window.ends[slots])
-    return Answered(events, window.ids[slots], entries, starts)
+    answered = Answered(events, window.ids[slots], entries, starts)
+    return answered, None if last else end
 
 
 def nobody_met(count: int) -> tuple[Bytes, Ints]:
@@ -94,7 +115,7 @@ def nobody_met(count: int) -> tuple[Bytes, Ints]:
     return entry, np.zeros(count, np.int64)
 
 
-def _rows(read: IntervalRead) -> Rows:
+def rows_of(read: IntervalRead) -> Rows:
     master = read.read.rows
     count = len(master)
     return Rows(
@@ -111,29 +132,48 @@ def _rows(read: IntervalRead) -> Rows:
     )
 
 
+@inner
+def _page_of(rows: Rows, row: int, page: int) -> int:
+    """The page that a row is of, from this one on."""
+    while rows.ends[page] <= row:
+        page += 1
+    return page
+
+
 @kernel
-def _count(window: Window, rows: Rows, step: Step) -> None:
+def _count(window: Window, rows: Rows, step: Step, place: Place, most: int) -> tuple[int, int]:
+    """Return where there is no more room in the slice that starts at this place."""
     for slot in range(window.state[COUNT]):
         window.rows[slot] = 0
         window.places[slot] = 0
     bits = bucket_bits(window)
     last = len(rows.values) - 1
-    row = 0
-    for page in range(len(rows.ends)):
+    row, at = place
+    page = 0
+    size = 0
+    while row <= last:
+        page = _page_of(rows, row, page)
         oldest = step.seen + page - step.pages
-        while row < rows.ends[page]:
+        if at < 0:
             far, near = min(row + _AHEAD, last), min(row + _AHEAD // 2, last)
             look_ahead(window, bits, _mixed(window, rows, far), _mixed(window, rows, near))
             _note_run(window, rows, row, bits)
             at = _next_met(window, rows, row, rows.firsts[row], oldest)
             rows.firsts[row] = at
-            while at < rows.run_ends[row]:
-                slot = window.slots[at]
-                if not (step.at_match and window.rows[slot]):
-                    window.rows[slot] += 1
-                    window.places[slot] += rows.bounds[row + 1] - rows.bounds[row]
-                at = _next_met(window, rows, row, at + 1, oldest)
-            row += 1
+        length = rows.bounds[row + 1] - rows.bounds[row]
+        while at < rows.run_ends[row]:
+            slot = window.slots[at]
+            if not (step.at_match and (window.rows[slot] or window.matched[slot])):
+                taken = length + 4 + (0 if window.rows[slot] else _NOTES)
+                if size and size + taken > most:
+                    return row, at
+                size += taken
+                window.rows[slot] += 1
+                window.places[slot] += length
+            at = _next_met(window, rows, row, at + 1, oldest)
+        row += 1
+        at = -1
+    return row, at
 
 
 @inner
@@ -181,10 +221,11 @@ def _same_text(window: Window, slot: int, rows: Rows, row: int) -> bool:
 
 
 @kernel
-def _lay_out(window: Window, step: Step) -> tuple[Ints, Ints, Ints, int]:
+def _lay_out(window: Window, step: Step, last: bool) -> tuple[Ints, Ints, Ints, int]:
     """Return who is answered, where each one's entry and bytes start, and the entries' size."""
     count = window.state[COUNT]
-    oldest = step.seen + step.covers - step.pages
+    # Only the last slice knows who has met none.
+    oldest = step.seen + step.covers - step.pages if last else GONE
     answered = 0
     for slot in range(count):
         answered += window.rows[slot] > 0 or _without(window, slot, oldest)
@@ -229,18 +270,23 @@ def _begin(entries: Bytes, starts: Ints) -> None:
 
 
 @kernel
-def _fill(window: Window, rows: Rows, step: Step, entries: Bytes) -> None:
-    row = 0
-    for page in range(len(rows.ends)):
+def _fill(window: Window, rows: Rows, step: Step, entries: Bytes, place: Place, end: Place) -> None:
+    row, at = place
+    end_row, end_at = end
+    page = 0
+    while row < end_row or (row == end_row and end_at >= 0):
+        page = _page_of(rows, row, page)
         oldest = step.seen + page - step.pages
-        while row < rows.ends[page]:
-            at = rows.firsts[row]
-            while at < rows.run_ends[row]:
-                slot = window.slots[at]
-                if not (step.at_match and load_int32(entries, window.places[slot] + ROWS)):
-                    _add_row(entries, window.places[slot], window.rows[slot], rows, row)
-                at = _next_met(window, rows, row, at + 1, oldest)
-            row += 1
+        at = rows.firsts[row] if at < 0 else at
+        run_end = end_at if row == end_row else rows.run_ends[row]
+        while at < run_end:
+            slot = window.slots[at]
+            entry = window.places[slot]
+            if not step.at_match or (window.rows[slot] and not load_int32(entries, entry + ROWS)):
+                _add_row(entries, entry, window.rows[slot], rows, row)
+            at = _next_met(window, rows, row, at + 1, oldest)
+        row += 1
+        at = -1
 
 
 @inner

@@ -43,6 +43,9 @@ _FREE, _COPY = 1, 2
 _REST_OF_TRANSACTION = -1
 _CONNECTED_S = 1.0
 _LOOK_S = 10.0
+QUEUE_MESSAGES, QUEUE_BYTES = 100_000, 24 << 20
+"""What a stage's producer holds at most before whoever sends has to wait; the largest message fits.
+librdkafka takes some hundred bytes for a message beside its own."""
 _LATE_S = 5.0  # what librdkafka may take beyond a timeout
 
 

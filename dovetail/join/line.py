@@ -3,19 +3,21 @@
     within 2     17 │ 18 19 20 21 22 23     18 has no answer yet: 19 and 20 may leave,
               sent  │  ·  ▓  ▓  ·  ·  ▓     23 stays in line
 
-1. An answer may leave while at most `within` numbers (window.py) separate it from the oldest event
+1. An answer may leave while at most `within` numbers separate it from the oldest event
    without one. So no output is further from where its event stood (scrambling distance, SRJ §2.1):
    none gets ahead by more, and none falls behind by more, for no other gets past it. Within 0 is
    the very order.
 2. A hit that has to stay keeps its entry, whatever the cache does meanwhile (SRJ's pinned tuple).
-3. What may leave does so in the order of the numbers.
+3. What may leave does so in the order of the numbers, slice by slice.
 
-The numbers run over all slots of a node: between two events of one slot they lie at least as far
-apart as the slot's own.
+In the services the numbers (window.py) run over all slots of a node: between two events of one slot
+they lie at least as far apart as the slot's own.
 
-Memory: at most `room` bytes. A batch with hits comes in if it finds room. Answers of the join come
-unasked, so no more events are let into it than would find room with answers as large as usual. If
-they are larger after all, the step is undone, and fewer are let in for a while.
+Memory: at most `room` bytes, an entry once for all events that came with it. A batch with hits
+comes in if it finds room. Answers of the join come unasked, so no more events are let into it than
+would find room with answers as large as usual. If they are larger after all, the step is undone
+(`require_room`) or the last in line are joined once more (`turn_away`), and fewer are let in for a
+while.
 """
 
 from __future__ import annotations
@@ -26,17 +28,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.errors import Unavailable
-from dovetail.join.columns import Column
-from dovetail.join.entry import entries_at
+from dovetail.join.entry import each_once
 from dovetail.join.exchange import Answers
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Flags, Ints
+    from dovetail.join.columns import Bytes, Column, Flags, Ints
 
 _GUESS = 512.0
 """Bytes of an answer, before any was seen."""
 _WEIGHT = 1 / 8
 """Of what was seen last, in the mean."""
+_SLICES = 8
+"""What leaves at a time takes one part in so many of the room."""
 
 
 class CrowdedError(Unavailable):
@@ -56,21 +59,32 @@ class _Part:
 
     numbers: Ints
     events: Column
-    entries: Column
-    """One an event."""
+    entries: Bytes
+    starts: Ints
     cached: bool
+
+    @classmethod
+    def of(cls, answers: Answers, *, cached: bool) -> _Part:
+        """Answers with no other entries than their own."""
+        entries, starts = each_once(answers.entries, answers.starts)
+        return cls(answers.ids, answers.events, entries, starts, cached)
+
+    @property
+    def first(self) -> int:
+        return int(self.numbers.min())
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(self.events, self.numbers, self.entries, self.starts)
 
     @property
     def nbytes(self) -> int:
-        return self.numbers.nbytes + self.events.nbytes + self.entries.nbytes
+        return self.numbers.nbytes + self.events.nbytes + self.entries.nbytes + self.starts.nbytes
 
     def select(self, chosen: Flags) -> _Part:
         if chosen.all():
             return self
-        places = np.flatnonzero(chosen)
-        return _Part(
-            self.numbers[places], self.events.take(places), self.entries.take(places), self.cached
-        )
+        return _Part.of(self.answers.take(np.flatnonzero(chosen)), cached=self.cached)
 
 
 class Line:
@@ -107,54 +121,73 @@ class Line:
 
     def stand(self, answers: Answers, *, cached: bool) -> None:
         """Take answers in; their ids are their events' numbers."""
-        entries = entries_at(answers.entries, answers.starts)
-        part = _Part(answers.ids, answers.events, entries, cached)
+        part = _Part.of(answers, cached=cached)
         self._parts.append(part)
         if not cached:
             self._mean += (part.nbytes / len(answers) - self._mean) * _WEIGHT
 
     def due(self, waiting: Ints) -> Due | None:
-        """Let go of the answers whose turn it is; None if there are none.
+        """Let go of answers whose turn it is, a slice of them; None if there are none.
 
-        `waiting` are the numbers of all events whose answer has not been sent, in order. Raises
-        CrowdedError if the others do not find room: then all has to be read again.
+        `waiting` are the numbers of all events whose answer has not been sent, in order.
         """
-        if not self._parts:
+        first = min((part.first for part in self._parts), default=None)
+        if first is None or first > int(waiting[0]) + self._within:
             return None
         last = self._last(waiting)
         turned = [part.select(part.numbers <= last) for part in self._parts]
         parts = [part.select(part.numbers > last) for part in self._parts]
         self._parts = [part for part in parts if len(part.numbers)]
-        self._require_room(len(waiting))
-        turned = [part for part in turned if len(part.numbers)]
-        if not turned:
-            return None
-        due = _sorted(turned)
+        due = _sorted([part for part in turned if len(part.numbers)])
         self._calm(len(due.cached))
         return due
 
-    def clear(self) -> None:
-        self._parts.clear()
-
-    def _last(self, waiting: Ints) -> int:
-        """The highest number that may leave."""
-        answered = np.sort(np.concatenate([part.numbers for part in self._parts]))
-        # Both are in order and each answered one waits: where they part is one without an answer.
-        unlike = np.flatnonzero(waiting[: len(answered)] != answered)
-        oldest = int(unlike[0]) if len(unlike) else len(answered)
-        if oldest == len(waiting):
-            return int(answered[-1])
-        return int(waiting[oldest]) + self._within
-
-    def _require_room(self, waiting: int) -> None:
+    def require_room(self, waiting: int) -> None:
+        """Raise CrowdedError if those that stay, of so many, find no room: all is read again."""
         held = self.nbytes
         if held > self._room and not all(part.cached for part in self._parts):
-            self._caution *= 2
-            self._stretch, self._sent = waiting, 0
+            self._grow_cautious(waiting)
             raise CrowdedError(
                 f"answers that wait for their turn take {held} bytes, and {self._room} are theirs:"
                 " fewer events are let in at a time; more memory would let in more"
             )
+
+    def turn_away(self, waiting: int) -> list[Answers]:
+        """Let go of the last in line, in no order, until the others, of so many, find room."""
+        away: list[Answers] = []
+        while (held := self.nbytes) > self._room:
+            if not away:
+                self._grow_cautious(waiting)
+            numbers = self._numbers()
+            end = int(numbers[len(numbers) * self._room // held])
+            away += [part.select(part.numbers >= end).answers for part in self._parts]
+            parts = [part.select(part.numbers < end) for part in self._parts]
+            self._parts = [part for part in parts if len(part.numbers)]
+        return [answers for answers in away if len(answers)]
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+    def _numbers(self) -> Ints:
+        return np.sort(np.concatenate([part.numbers for part in self._parts]), kind="stable")
+
+    def _last(self, waiting: Ints) -> int:
+        """The highest number that may leave with this slice."""
+        answered = self._numbers()
+        most = int(answered[min(len(answered), self._a_slice) - 1])
+        # Both are in order and each answered one waits: where they part is one without an answer.
+        unlike = np.flatnonzero(waiting[: len(answered)] != answered)
+        oldest = int(unlike[0]) if len(unlike) else len(answered)
+        return most if oldest == len(waiting) else min(most, int(waiting[oldest]) + self._within)
+
+    @property
+    def _a_slice(self) -> int:
+        """Answers that leave together."""
+        return max(1, len(self) * self._room // (_SLICES * self.nbytes))
+
+    def _grow_cautious(self, waiting: int) -> None:
+        self._caution *= 2
+        self._stretch, self._sent = waiting, 0
 
     def _calm(self, sent: int) -> None:
         """Be less cautious once the stretch that was too large is past."""
@@ -165,10 +198,7 @@ class Line:
 
 
 def _sorted(parts: list[_Part]) -> Due:
-    numbers = np.concatenate([part.numbers for part in parts])
-    order = np.argsort(numbers)
-    entries = Column.concatenate([part.entries for part in parts])
+    together = Answers.concatenate([part.answers for part in parts])
+    order = np.argsort(together.ids, kind="stable")
     cached = np.repeat([part.cached for part in parts], [len(part.numbers) for part in parts])
-    events = Column.concatenate([part.events for part in parts]).take(order)
-    answers = Answers(events, numbers[order], entries.data, entries.bounds[order])
-    return Due(answers, cached[order])
+    return Due(together.take(order), cached[order])
