@@ -138,6 +138,9 @@ def test_of_a_chain_every_phase_is_scaled_by_what_it_reads(chart, topology):
         ("environment.DATABASE_URL=x", "DATABASE_URL"),
         ("spark.schedules.frequency=now", "frequency"),
         ("postgres.secret=", "secret"),
+        ("identity.kind=own", "postgres.address"),
+        ("postgres.query=password=x", "query"),
+        ("ingress.controlHost=shop.example.com", "tlsSecret"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(helm, wrong):

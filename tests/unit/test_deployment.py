@@ -10,7 +10,6 @@ import copy
 import json
 import re
 import tomllib
-from urllib.parse import urlsplit
 
 import jsonschema_rs
 import pytest
@@ -19,11 +18,11 @@ import yaml
 from deploy.image.start import SERVICES
 from deploy.local.home import CHECKOUT
 from deploy.prometheus.targets import ADDRESS, host_of, targets_of, written
-from dovetail.contracts.control_pb2 import Heartbeat
+from dovetail import roles
+from dovetail.permissions import users
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import declared
 from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER, Topology
-from services.control.places import Places
 from services.spark.jobs import JOBS
 from tests.deploy.render import CHART, digest, recorded
 from tests.unit import deployment_kit as kit
@@ -107,13 +106,11 @@ class TestSettings:
             compose = set(COMPOSE["services"][name]["environment"])
             assert chart - compose <= {
                 "DOVETAIL_REQUESTS",
-                *(f"KAFKA_{option}" for option in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
-                "KAFKA_SSL_CA_LOCATION",
+                *(f"DOVETAIL_TLS_{name}" for name in ("CERTIFICATE", "KEY", "AUTHORITY")),
+                *(f"KAFKA_{option}" for option in ("SECURITY_PROTOCOL", "SSL_CA_LOCATION")),
+                *(f"KAFKA_SASL_{option}" for option in ("MECHANISM", "USERNAME", "PASSWORD_FILE")),
             }, name
-            assert compose - chart <= {
-                *("DATABASE_PASSWORD_FILE", "CONTROL_DATABASE_PASSWORD_FILE"),
-                "CONTROL_DATABASE_URL",
-            }, name
+            assert compose <= chart, name
 
     def test_the_code_reads_every_one_of_them(self):
         sources = [
@@ -153,8 +150,8 @@ class TestSettings:
         for one in kit.workloads(HARDENED):
             mounts = {mount["mountPath"] for mount in container(one)["volumeMounts"]}
             tls = {path for path in mounts if path.startswith("/etc/dovetail/tls")}
-            own = {"/tmp", "/run/secrets/dovetail"}
-            assert mounts - tls - own == mounted - {"/etc/dovetail/tls"}
+            secrets = {path for path in mounts if path.startswith("/run/secrets/dovetail/")}
+            assert mounts - tls - secrets - {"/tmp"} == mounted - {"/etc/dovetail/tls"}
         assert set(json.loads(re.search(r"^VOLUME (.+)$", _recipe(), re.MULTILINE)[1])) <= mounted
 
     def test_a_container_has_as_long_to_end_in_both(self):
@@ -203,6 +200,73 @@ class TestContainers:
         assert pod["containers"][0]["args"] == COMPOSE["services"]["frequency"]["command"]
 
 
+class TestIdentities:
+    """Each service is a user and a role of its own, by a secret of its own (docs/security.md)."""
+
+    USERS = users(TOPOLOGY)
+
+    @pytest.mark.parametrize("name", [host_of(process) for process in TOPOLOGY.processes])
+    def test_it_is_who_the_permissions_are_for(self, name):
+        one = kit.of_chart(HARDENED_UNSCALED, PIPELINE.name)[name]
+        told = _environment(_container_of(HARDENED, name, one))
+        assert told["KAFKA_SASL_USERNAME"] == self.USERS[one.service]
+        for variable in ("DATABASE_URL", "CONTROL_DATABASE_URL"):
+            chart, compose = (
+                each[variable].partition("//")[2].partition("@")[0]
+                for each in (told, COMPOSE["services"][name]["environment"])
+            )
+            assert chart == compose
+            assert chart in roles.ROLES
+        assert (roles.CONTROL in told["CONTROL_DATABASE_URL"]) is (one.service == CONTROL)
+
+    @pytest.mark.parametrize(
+        "one", kit.workloads(HARDENED), ids=lambda one: one["metadata"]["name"]
+    )
+    def test_its_passwords_are_files_of_a_secret_that_no_other_has(self, one):
+        told = _environment(container(one))
+        volumes = {v["name"]: v for v in one["spec"]["template"]["spec"]["volumes"]}
+        mounts = {m["mountPath"]: m for m in container(one)["volumeMounts"]}
+        own = volumes[mounts["/run/secrets/dovetail/own"]["name"]]["secret"]["secretName"]
+        assert own == one["metadata"]["name"]
+        files = [value for name, value in told.items() if name.endswith("_PASSWORD_FILE")]
+        assert len(files) == 3
+        assert all(file.startswith("/run/secrets/dovetail/own/") for file in files)
+
+    @pytest.mark.parametrize("job", ["snapshot", "frequency", "backfill"])
+    def test_a_job_is_itself_and_may_write_its_runs_down(self, job):
+        application = of_kind(HARDENED, "ScheduledSparkApplication")[f"sales-{job}"]
+        for member in ("driver", "executor"):
+            told = _environment(application["spec"]["template"][member])
+            assert told.get("KAFKA_SASL_USERNAME") == self.USERS.get(job)
+            assert told["CONTROL_DATABASE_URL"].startswith(f"postgresql://{roles.CONTROL}@")
+
+    @pytest.mark.parametrize("objects", [OBJECTS, HARDENED], ids=["shared", "own"])
+    def test_no_secret_is_in_an_environment(self, objects):
+        text = json.dumps(objects)
+        assert "secretKeyRef" not in text
+        assert "secretRef" not in text
+        assert '"secretName"' in text
+
+
+class TestTls:
+    def test_probes_and_scrapes_ask_by_tls_where_services_have_a_certificate(self):
+        for objects, scheme in ((OBJECTS, "HTTP"), (HARDENED, "HTTPS")):
+            for one in kit.workloads(objects):
+                probes = [probe for name, probe in container(one).items() if name.endswith("Probe")]
+                assert {probe["httpGet"]["scheme"] for probe in probes} == {scheme}
+        (monitor,) = of_kind(HARDENED, "ServiceMonitor").values()
+        assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+
+    def test_from_outside_there_is_a_door_to_control_and_one_to_ingest(self):
+        assert of_kind(OBJECTS, "Ingress") == {}
+        doors = of_kind(HARDENED, "Ingress")
+        assert set(doors) == {"sales-control", "sales-ingest"}
+        for name, one in doors.items():
+            (rule,) = one["spec"]["rules"]
+            assert rule["http"]["paths"][0]["backend"]["service"]["name"] == name
+            assert one["spec"]["tls"][0]["hosts"] == [rule["host"]]
+
+
 class TestTopics:
     def test_nodes_are_scaled_by_the_topics_and_groups_that_they_read(self):
         scaled = {}
@@ -223,35 +287,6 @@ class TestTopics:
     def test_the_load_is_sent_to_the_source(self):
         command = COMPOSE["services"]["generate"]["command"]
         assert command[command.index("--topic") + 1] == TOPOLOGY.source.name
-
-
-class TestStages:
-    """Where control asks them is where they are."""
-
-    BEATS = tuple(
-        (process, Heartbeat(service=process.service, node=process.node or 0))
-        for process in TOPOLOGY.processes
-        if process.kind in (CACHE_PHASE, DISK_PHASE)
-    )
-
-    def test_in_compose(self):
-        places = Places.from_environment(TOPOLOGY, COMPOSE["services"]["control"]["environment"])
-        for process, beat in self.BEATS:
-            assert places.of(beat) == f"http://{host_of(process)}:{kit.PORT}"
-            assert host_of(process) in COMPOSE["services"]
-
-    @pytest.mark.parametrize("objects", [OBJECTS, HARDENED], ids=["default", "hardened"])
-    def test_in_the_chart(self, objects):
-        env = container(of_kind(objects, "Deployment")["sales-control"])["env"]
-        told = {one["name"]: one.get("value", "") for one in env}
-        places = Places.from_environment(TOPOLOGY, told)
-        nodes = of_kind(objects, "StatefulSet")
-        for process, beat in self.BEATS:
-            pod, _, service = urlsplit(places.of(beat)).hostname.partition(".")
-            (owner,) = (one for name, one in nodes.items() if pod == f"{name}-{process.node}")
-            assert owner["spec"]["serviceName"] == service
-            assert service in of_kind(objects, "Service")
-            assert urlsplit(places.of(beat)).port == kit.PORT
 
 
 class TestMetrics:
@@ -394,6 +429,10 @@ def _container_of(objects, name, one):
     of_set = name if one.node is None else name.rpartition("-")[0]
     found = {each["metadata"]["name"]: each for each in kit.workloads(objects)}
     return container(found[f"{PIPELINE.name}-{of_set}"])
+
+
+def _environment(container):
+    return {one["name"]: one.get("value") for one in container["env"]}
 
 
 def _recipe():

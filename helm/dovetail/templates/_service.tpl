@@ -54,7 +54,7 @@ spec:
       ports:
         - {name: http, containerPort: 8080}
       env:
-        {{- include "dovetail.environment" $root | nindent 8 }}
+        {{- include "dovetail.environment" . | nindent 8 }}
         {{- if .node }}
         - name: DOVETAIL_NODE
           valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
@@ -64,25 +64,22 @@ spec:
         - {name: DOVETAIL_SPARK_JOBS, value: "off"}
         - {name: DOVETAIL_STAGES, value: {{ include "dovetail.stages" $root | quote }}}
         {{- if $root.Values.access.secret }}
-        - {name: DOVETAIL_ADMIN_TOKEN_FILE, value: /run/secrets/dovetail/admin-token}
+        - {name: DOVETAIL_ADMIN_TOKEN_FILE, value: /run/secrets/dovetail/access/admin-token}
         {{- end }}
         {{- end }}
         - {name: DOVETAIL_REQUESTS, value: {{ $root.Values.access.requests | quote }}}
-      {{- with include "dovetail.environmentFrom" $root | trim }}
-      envFrom: {{- . | nindent 8 }}
-      {{- end }}
       # Kernels that the image lacks for this processor are compiled before anything else.
       startupProbe:
-        httpGet: {path: /health, port: http}
+        httpGet: {path: /health, port: http, scheme: {{ include "dovetail.scheme" $root }}}
         periodSeconds: 5
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /health, port: http}
+        httpGet: {path: /health, port: http, scheme: {{ include "dovetail.scheme" $root }}}
         periodSeconds: 10
         timeoutSeconds: 5
         failureThreshold: 3
       readinessProbe:
-        httpGet: {path: /ready, port: http}
+        httpGet: {path: /ready, port: http, scheme: {{ include "dovetail.scheme" $root }}}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 2
@@ -92,12 +89,12 @@ spec:
         requests: {cpu: {{ .cpu | quote }}, memory: {{ .request | int64 | quote }}}
         limits: {memory: {{ .limit | int64 | quote }}}
       volumeMounts:
-        {{- include "dovetail.mounts" $root | nindent 8 }}
+        {{- include "dovetail.mounts" . | nindent 8 }}
         {{- if and (eq .kind "control") $root.Values.access.secret }}
-        - {name: access, mountPath: /run/secrets/dovetail, readOnly: true}
+        - {name: access, mountPath: /run/secrets/dovetail/access, readOnly: true}
         {{- end }}
   volumes:
-    {{- include "dovetail.volumes" $root | nindent 4 }}
+    {{- include "dovetail.volumes" . | nindent 4 }}
     {{- if not .node }}
     - {name: cache, emptyDir: {}}
     {{- end }}

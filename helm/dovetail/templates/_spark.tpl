@@ -3,8 +3,13 @@
 {{ include "dovetail.bytes" (regexReplaceAll "^([0-9]+)([kmgt])$" (toString . | lower) "${1}${2}ib") }}
 {{- end }}
 
+{{/* A job as the service that it is to the broker and the database. Takes root, job. */}}
+{{- define "dovetail.ofJob" -}}
+{{ dict "kind" .job "link" (dict "number" 1 "suffix" "") | toJson }}
+{{- end }}
+
 {{- define "dovetail.sparkEnvironment" -}}
-{{ include "dovetail.environment" .root }}
+{{ include "dovetail.environment" (merge (dict "root" .root) (include "dovetail.ofJob" . | fromJson)) }}
 - {name: SPARK_DRIVER_MEMORY, value: {{ .root.Values.spark.driverMemory | quote }}}
 - {name: SPARK_EXECUTOR_MEMORY, value: {{ .root.Values.spark.executorMemory | quote }}}
 {{- if eq .job "enrich" }}
@@ -37,22 +42,19 @@ spec:
       {{- if $enrich }}
       ports:
         - {name: http, containerPort: 8080}
-      startupProbe: {httpGet: {path: /health, port: http}, periodSeconds: 10, failureThreshold: 60}
-      livenessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 10, timeoutSeconds: 5}
-      readinessProbe: {httpGet: {path: /ready, port: http}, periodSeconds: 10, timeoutSeconds: 5}
+      startupProbe: {httpGet: {path: /health, port: http, scheme: {{ include "dovetail.scheme" .root }}}, periodSeconds: 10, failureThreshold: 60}
+      livenessProbe: {httpGet: {path: /health, port: http, scheme: {{ include "dovetail.scheme" .root }}}, periodSeconds: 10, timeoutSeconds: 5}
+      readinessProbe: {httpGet: {path: /ready, port: http, scheme: {{ include "dovetail.scheme" .root }}}, periodSeconds: 10, timeoutSeconds: 5}
       {{- end }}
       env:
         - {name: SPARK_MASTER, value: "local[{{ $spark.executors }}]"}
         {{- include "dovetail.sparkEnvironment" . | nindent 8 }}
-      {{- with include "dovetail.environmentFrom" .root | trim }}
-      envFrom: {{- . | nindent 8 }}
-      {{- end }}
       resources:
         requests: {cpu: {{ $spark.cpu | quote }}, memory: {{ $memory | quote }}}
         limits: {memory: {{ $memory | quote }}}
-      volumeMounts: {{- include "dovetail.mounts" .root | nindent 8 }}
+      volumeMounts: {{- include "dovetail.mounts" (merge (dict "root" .root) (include "dovetail.ofJob" . | fromJson)) | nindent 8 }}
   volumes:
-    {{- include "dovetail.volumes" .root | nindent 4 }}
+    {{- include "dovetail.volumes" (merge (dict "root" .root) (include "dovetail.ofJob" . | fromJson)) | nindent 4 }}
     - {name: cache, emptyDir: {}}
 {{- end }}
 
@@ -81,7 +83,7 @@ sparkConf:
   spark.kubernetes.driver.annotation.dovetail/pipeline-digest: {{ include "dovetail.document" $root | sha256sum | quote }}
 restartPolicy: {{- toYaml .restart | nindent 2 }}
 volumes:
-  {{- include "dovetail.volumes" $root | nindent 2 }}
+  {{- include "dovetail.volumes" (merge (dict "root" .root) (include "dovetail.ofJob" . | fromJson)) | nindent 2 }}
   - {name: cache, emptyDir: {}}
 driver:
   {{- include "dovetail.sparkMember" . | nindent 2 }}
@@ -107,9 +109,6 @@ podSecurityContext: {{- include "dovetail.podSecurity" .root | nindent 2 }}
 securityContext: {{- include "dovetail.containerSecurity" .root | nindent 2 }}
 env:
   {{- include "dovetail.sparkEnvironment" . | nindent 2 }}
-{{- with include "dovetail.environmentFrom" .root | trim }}
-envFrom: {{- . | nindent 2 }}
-{{- end }}
 {{- with .root.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -119,5 +118,5 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-volumeMounts: {{- include "dovetail.mounts" .root | nindent 2 }}
+volumeMounts: {{- include "dovetail.mounts" (merge (dict "root" .root) (include "dovetail.ofJob" . | fromJson)) | nindent 2 }}
 {{- end }}
