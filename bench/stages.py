@@ -74,6 +74,9 @@ class Catalogue:
         rows = Column(np.tile(np.frombuffer(_ROW, np.uint8), count), bounds)
         return Read(MasterRows(keys, rows), count, np.zeros(count, np.int64))
 
+    def now(self) -> float:
+        return 0.0
+
     def renew(self) -> None: ...
 
     def rest(self) -> None: ...

@@ -160,6 +160,9 @@ class _Empty:
     def queries(self) -> int:
         return 0
 
+    def now(self) -> float:
+        return 0.0
+
     def renew(self) -> None: ...
 
     def rest(self) -> None: ...

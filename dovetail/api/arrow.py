@@ -225,6 +225,8 @@ class ArrowRelation:
                 leading = batch.column(self._zones.column)
                 if pa.types.is_dictionary(leading.type):
                     leading = leading.dictionary_decode()
+                if pa.types.is_string_view(leading.type):
+                    leading = leading.cast(pa.large_string())
                 elsewhere = np.array(pc.is_in(leading, pa.array(shared, leading.type)))
                 whole = _take(rows, np.flatnonzero(~elsewhere[~null][order]))
             self._decoded = None

@@ -58,6 +58,8 @@ _USUAL, _BY_CONDITION = "ssbj", "meshjoin"
 _LINE_SHARE = 3 / 8
 """Of the memory, where the stream's order is kept: half of what the disk buffer leaves, for an
 answer that waits for its turn takes about as much as an event that waits for its rows."""
+_LARGEST_DISTANCE = (1 << 31) - 1
+"""The join counts no further; whoever allows more gets less than that."""
 
 
 def join(
@@ -409,7 +411,7 @@ def _distance(order: Order) -> int:
     if order is None or order == "source":
         return UNBOUNDED
     if isinstance(order, int) and order >= 0:
-        return order
+        return min(order, _LARGEST_DISTANCE)
     raise ConfigError(
         f"there is no order {order!r}: choose None, 'source', or how many places an event may move"
     )

@@ -99,6 +99,8 @@ class ArrowTable:
             values = self.read(piece, [column]).column(0)
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
+            if pa.types.is_string_view(values.type):  # Arrow cannot compare those
+                values = values.cast(pa.large_string())
             ends = pc.min_max(values).as_py()
             spans.append(None if ends["min"] is None else (ends["min"], ends["max"]))
         return spans

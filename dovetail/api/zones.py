@@ -86,5 +86,6 @@ def _in_order(spans: list[Span]) -> list[int] | None:
 
 def _values(values: Sequence[Any], is_int: bool) -> Values:
     if is_int:
-        return np.array(values, np.int64)
+        fits = all(-(1 << 63) <= value < 1 << 63 for value in values)
+        return np.array(values, np.int64 if fits else object)
     return np.array([v if isinstance(v, bytes) else v.encode() for v in values], object)

@@ -162,7 +162,8 @@ class Auto:
         self._event_bytes = event_bytes
         self.distance = distance
         self._patience = patience
-        self._candidates = _candidates(relation, alone=policy is not None)
+        self._alone = policy is not None
+        self._candidates = _candidates(relation, alone=self._alone)
         self._sample = KeySample(min(_LARGEST_SAMPLE, max(64, memory // _SAMPLE_SHARE // 8)))
         self._unsampled = 0
         self._skew = _GUESSED_SKEW
@@ -292,6 +293,23 @@ class Auto:
     def renew(self, relation: Relation) -> None:
         self._relation = relation
         self.engine.renew(relation)
+        candidates = _candidates(relation, alone=self._alone)
+        if candidates != self._candidates:
+            self._candidates = candidates
+            self._choose_anew()
+
+    def _choose_anew(self) -> None:
+        """An index has gone, or a new one has come: compare those that there are now."""
+        self._plans = self._planned()
+        if self.choice.algorithm in self._candidates:
+            return  # others are tried as soon as a stretch has shown what this one does
+        best, promised = self._ranked()[0]
+        was = f"{self.choice.algorithm} can no longer read the relation; "
+        self.engine.switch(best, self._parameters(promised, self.disk_buffer))
+        self._note(best, promised, was)
+        self._rate = self._last_rate = 0.0
+        self._behind = 0
+        self._stretch, self._lesson = _Stretch(), _Lesson()
 
     def _spend(self, seconds: float) -> None:
         self._stretch.seconds += seconds

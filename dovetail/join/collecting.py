@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.join.entry import LARGEST, Entries
+from dovetail.join.entry import HEADER, LARGEST, Entries
 from dovetail.join.matching import answer, due, end_row, entry_size, write_head
 from dovetail.join.memory import load_int32, store_int32
 from dovetail.join.pending import drop_rows
@@ -73,12 +73,13 @@ def collect(
     """Collect matches from the `first` on; the read's first page is number `seen`, ever counted.
 
     Return the keys that have now seen a whole cycle of pages, and the match at which to go on:
-    before the last one only if the oldest key's rows do not fit into the pool.
+    before the last one only if the rows of its key do not fit: into the pool, which is then the
+    oldest key, or into an entry.
     """
     matched, owners = matches
     rows, ends, covers = brought.rows.rows, brought.ends, brought.covers
     answered, count, match = _collect(
-        pool, matched, owners, rows.data, rows.bounds, ends, covers, first, seen, cycle
+        pool, matched, owners, rows.data, rows.bounds, ends, covers, first, seen, cycle, LARGEST
     )
     return answered[:count], match
 
@@ -112,6 +113,7 @@ def _collect(
     first: int,
     seen: int,
     cycle: int,
+    largest: int,
 ) -> tuple[Ints, int, int]:
     longs, state = pool.longs, pool.state
     answered = due(pool, seen + covers, cycle)  # overwritten in the order of leaving
@@ -127,7 +129,7 @@ def _collect(
         if state_of(pool, key) != PENDING or longs[key * LONGS + START] > seen + page:
             continue
         size = bounds[row + 1] - bounds[row]
-        room = _make_room(pool, key, size, seen + len(ends))
+        room = _make_room(pool, key, size, seen + len(ends), largest)
         if room == _STUCK:
             return answered, count, match
         if room == _FITS:
@@ -146,9 +148,9 @@ def _end_of_rows(pool: Pool, key: int) -> int:
 
 
 @inner
-def _make_room(pool: Pool, key: int, size: int, restart: int) -> int:
+def _make_room(pool: Pool, key: int, size: int, restart: int, largest: int) -> int:
     """See to it that a row fits, at the cost of keys that are newer than the oldest one."""
-    if field(pool, key, ROWS_BYTES) + size + 4 > LARGEST:
+    if HEADER + text_length(pool, key) + field(pool, key, ROWS_BYTES) + size + 4 > largest:
         return _STUCK
     needed = more_blocks(BLOCK - _end_of_rows(pool, key), size + 4)
     while pool.state[FREE] < needed:

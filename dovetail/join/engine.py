@@ -33,7 +33,7 @@ from dovetail.errors import ConfigError, MasterDataError, TooManyRowsError
 from dovetail.join import matching
 from dovetail.join.algorithms import Parameters, algorithm_named
 from dovetail.join.columns import Column
-from dovetail.join.entry import MasterRows
+from dovetail.join.entry import LARGEST, MasterRows
 from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Pages, Read
 from dovetail.join.held import Held
 from dovetail.join.pending import UNBOUNDED
@@ -42,7 +42,7 @@ from dovetail.join.splice import slice_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.join.columns import Flags, Ints, JoinKeys
+    from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Events, Request
     from dovetail.join.pending import Admission, Admitted, Leaving, Left
@@ -111,7 +111,8 @@ class Engine:
     ) -> None:
         self.relation = relation
         self.budget = memory
-        self.disk_buffer = disk_buffer or memory // DISK_BUFFER_SHARE
+        # What is answered from one read is an entry at most.
+        self.disk_buffer = min(disk_buffer or memory // DISK_BUFFER_SHARE, LARGEST)
         self.parameters = parameters or Parameters()
         self.held = Held(memory - self.disk_buffer)
         self.figures = Figures()
@@ -120,9 +121,9 @@ class Engine:
         self._cycles = 0
         self._request: Request | None = None
         self._let_in = 0
-        self._too_large: Ints | None = None
         self._slice = slice_bytes(memory)
         self._leaving: tuple[Leaving, Entries] | None = None
+        self._row_too_large = False
         self._choose(algorithm)
 
     @property
@@ -214,11 +215,11 @@ class Engine:
         starts over.
         """
         self._request = None
-        keys, self._too_large = self._too_large, None
-        if keys is None:
+        if not self._row_too_large:
             self.phase.begin(self.held)
-            keys = self.held.pending.oldest(1)
-        return self.held.pending.dismiss(keys)
+        keys = self.held.too_large
+        self._row_too_large, self.held.too_large = False, None
+        return self.held.pending.dismiss(self.held.pending.oldest(1) if keys is None else keys)
 
     def warm(self, entries: Entries) -> None:
         """Cache entries ahead of their events, if the algorithm caches: a plan, or a restart.
@@ -295,7 +296,7 @@ class Engine:
             raise MasterDataError(f"a page takes {size}: {cure}")
         _, waiting = matching.matches(self.held.pool, keys)
         if len(waiting):
-            self._too_large = waiting
+            self._row_too_large, self.held.too_large = True, waiting
             raise TooManyRowsError(f"a row of join key {keys.shown(0)} takes {size}: {cure}")
         nothing = MasterRows(NO_KEYS, Column.of([]))
         return Read(nothing, read.covers, np.zeros_like(read.ends), read.place)

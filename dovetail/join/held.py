@@ -9,6 +9,7 @@ from dovetail.join.pending import Pending
 from dovetail.join.pool import BYTES_A_BLOCK, COLLECTED_BLOCKS, FREE, new_pool
 
 if TYPE_CHECKING:
+    from dovetail.join.columns import Ints
     from dovetail.join.pool import Pool
 
 
@@ -17,6 +18,8 @@ class Held:
         self.pool: Pool = new_pool(budget)
         self.pending = Pending(self.pool)
         self.cached = CachedEntries(self.pool)
+        self.too_large: Ints | None = None
+        """The key whose rows did not fit into pool or entry; whoever waits longest if unknown."""
 
     @property
     def blocks(self) -> int:

@@ -44,6 +44,8 @@ CELLS_A_BLOCK = 4
 BYTES_A_BLOCK = BLOCK + 8 + 4 + CELLS_A_BLOCK
 SMALLEST = 64
 """Blocks of the smallest pool."""
+MOST_BLOCKS = (1 << 31) - 1
+"""A block's number is an int32."""
 NEXT = 0
 """The word of any block that names the next one of its chain."""
 _AHEAD = 6
@@ -112,6 +114,20 @@ def new_pool(budget: int) -> Pool:
         raise ConfigError(
             f"{budget} bytes are too few to hold pending events: give the join more memory"
         )
+    if blocks > MOST_BLOCKS:
+        most = MOST_BLOCKS * BYTES_A_BLOCK >> 30
+        raise ConfigError(
+            f"{budget} bytes are more than one join can use: give it {most}GiB at most"
+        )
+    try:
+        return _pool(blocks)
+    except MemoryError:
+        raise ConfigError(
+            f"this machine has no {budget} bytes for a join: give it less memory"
+        ) from None
+
+
+def _pool(blocks: int) -> Pool:
     longs = np.empty(blocks * LONGS, np.int64)
     state = np.zeros(_COUNTERS, np.int64)
     state[FREE] = blocks

@@ -38,6 +38,7 @@ from dovetail.join.pending import UNBOUNDED, Admission
 from dovetail.join.phase import Settled
 
 if TYPE_CHECKING:
+    from dovetail.join.columns import Ints
     from dovetail.join.exchange import Read
     from dovetail.join.held import Held
     from dovetail.join.phase import Relation
@@ -165,22 +166,24 @@ class Scan:
             if at == len(matches[0]):
                 return Settled.together(settled)
             if not len(held.cached):
-                return self._all_over(held, Settled.together(settled), read)
+                stuck = matches[1][at : at + 1]
+                return self._all_over(held, Settled.together(settled), read, stuck)
             held.cached.shrink(0)
 
     def _average(self, blocks: int, keys: int) -> None:
         if keys:
             self._rows_a_key += _MEMORY * (blocks / keys - self._rows_a_key)
 
-    def _all_over(self, held: Held, done: Settled, read: Read) -> Settled:
-        """The oldest key's rows do not fit: say so, or first answer those that are done.
+    def _all_over(self, held: Held, done: Settled, read: Read, stuck: Ints) -> Settled:
+        """A key's rows do not fit: say so, or first answer those that are done.
 
         Whoever is left then starts over; what they had collected of this read would be halved.
         """
         if len(done.keys):
             held.pending.restart(self._seen + len(read.ends))
             return done
-        key = held.pending.keys_of(held.pending.oldest(1))
+        held.too_large = stuck
+        key = held.pending.keys_of(stuck)
         raise TooManyRowsError(
             f"the master rows of join key {key.shown(0)} do not fit into the memory of the join: "
             f"give it more, or take fewer columns"

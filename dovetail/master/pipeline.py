@@ -97,6 +97,9 @@ class PipelineRelation:
         assert self._facts is not None
         return self._facts
 
+    def now(self) -> float:
+        return self._session.now()
+
     def keep(self, slots: frozenset[int] | None) -> None:
         """Let reads have the rows of these slots alone; None = of all. Pages need a `renew`."""
         if slots != self._slots:

@@ -55,6 +55,10 @@ class ChangingRelation(MasterRelation, Protocol):
         """Statements that have read R in a database."""
         ...
 
+    def now(self) -> float:
+        """The moment by R's own clock, in seconds since 1970: what is read next is as of then."""
+        ...
+
     def renew(self) -> Relation | None:
         """Begin a cycle: new facts if anything may have changed since the last one, else None."""
         ...

@@ -28,6 +28,7 @@ _CONNECTION: dict[str, Any] = {
     # A generic plan does not know how many keys are looked up, or how long a key range is.
     "prepare_threshold": None,
 }
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _UTF8 = "SET client_encoding = 'UTF8'"
 """What events and Arrow's text are in, whatever the database is encoded in."""
 _LONGEST_S = 240.0
@@ -56,6 +57,7 @@ class Session:
         self._cure = cure
         self._usual_s = self._limit_s = limit_s
         self._connection: psycopg.Connection[Any] | None = None
+        self._clock = 0.0, 0.0
         self.queries = 0
         """How often `value` was asked for."""
 
@@ -91,6 +93,12 @@ class Session:
                 cursor.execute(self._limit())
             return None if row is None else row[0]
 
+    def now(self) -> float:
+        """The database's clock: one for all who read from it, whatever their own ones show."""
+        with self.connection():
+            showed, at = self._clock
+            return showed + time.monotonic() - at
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -104,6 +112,10 @@ class Session:
                 self._connection.execute(setting)
             if self._usual_s:
                 self._connection.execute(self._limit())
+            shown = self._connection.execute(_CLOCK).fetchone()
+            assert shown is not None
+            # Afterwards: rather some milliseconds late than early.
+            self._clock = shown[0], time.monotonic()
         return self._connection
 
     def _limit(self) -> str:

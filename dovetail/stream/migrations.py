@@ -244,16 +244,15 @@ def send_migrations(
     cycle: int,
     *,
     int_key: bool,
-    read_at_ms: int | None = None,
+    read_at_ms: int,
 ) -> None:
     """Send these keys, each with its entry, to the caches of their slots.
 
-    So many events had waited for each, in this cycle of the disk phase; its rows were read just
-    now, or at the time given. A key whose entry is too large for a message is sent as its
+    So many events had waited for each, in this cycle of the disk phase; its rows are as of this
+    time by R's clock. A key whose entry is too large for a message is sent as its
     eviction: it cannot be cached, and what a cache may still hold of it is older.
     """
-    read_at = time.time_ns() // 1_000_000 if read_at_ms is None else read_at_ms
-    payloads = encode(Column(entries.data, entries.bounds), read_at, events, cycle)
+    payloads = encode(Column(entries.data, entries.bounds), read_at_ms, events, cycle)
     too_large = np.diff(entries.bounds) > _LARGEST_ENTRY
     names = names_of(keys, int_key=int_key)
     producer.send_many(

@@ -7,6 +7,7 @@ assert producer.sent["sales.enriched"][0].value == …
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ class InMemoryMaster:
         self.outage = ""
         """Unless empty, reads fail for this reason."""
         self.closed = False
+        self.clock = time.time
         self.resting = True
         self.slots: frozenset[int] | None = None
         self.fill(rows)
@@ -84,6 +86,9 @@ class InMemoryMaster:
             request = _first_half(request)
             read = self._relation.read(request)
         return read
+
+    def now(self) -> float:
+        return self.clock()
 
     def keep(self, slots: frozenset[int] | None) -> None:
         self.slots = slots

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dovetail.join.cached import NOTHING
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.keys import SEPARATOR
 from dovetail.join.mapper import Mapper
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 EPOCH_S = 1_700_000_000
 """Ages count from here, so that they fit 31 bits until 2091."""
+
+
+def as_cached(read_at_ms: Ints, now: float) -> Ints:
+    """When rows were read, as the cache counts: never later than now.
+
+    By another's clock, which may be ahead of ours, a row would answer for longer than it may.
+    """
+    seconds: Ints = np.minimum(read_at_ms // 1000, int(now)) - EPOCH_S
+    return seconds.clip(0, NOTHING - 1)
 
 
 class CacheContents:

@@ -27,7 +27,7 @@ from dovetail.stream.loop import Handler
 from dovetail.stream.migrations import send_evictions
 from dovetail.stream.parking import UNFIT_KEY, park
 from dovetail.stream.reader import BatchReader
-from services.cache_phase.contents import EPOCH_S, CacheContents
+from services.cache_phase.contents import EPOCH_S, CacheContents, as_cached
 from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class CacheHandler(Handler):
         """Apply the migrations that have arrived; let go of what is too old."""
         for change in self._migrations.changes():
             self._cache.drop(change.evictions)
-            read_at = np.clip(change.read_at_ms // 1000 - EPOCH_S, 0, NOTHING - 1)
+            read_at = as_cached(change.read_at_ms, self._clock())
             self._cache.take(change.entries, change.events, change.cycle, read_at)
         self._expire()
         self._questions.answer()

@@ -53,7 +53,7 @@ def build_join(
     facts = relation.facts
     if pipeline.algorithm is Algorithm.AUTO:
         auto = Auto(facts, memory, clock, factors=factors_of(pipeline), policy=emigration)
-        return MasterJoin(auto, relation), emigration
+        return MasterJoin(auto, relation, clock=clock), emigration
     tuner = None
     if pipeline.algorithm is Algorithm.AMESHJOIN:
         tuner = _tuner(facts, memory, clock, factors_of(pipeline))
@@ -64,7 +64,7 @@ def build_join(
         parameters=Parameters(keys=KEYS_A_QUERY, tuner=tuner),
         policy=emigration,
     )
-    return MasterJoin(engine, relation, tuner), emigration
+    return MasterJoin(engine, relation, tuner, clock), emigration
 
 
 def factors_of(pipeline: Pipeline) -> Factors:

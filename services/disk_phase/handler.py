@@ -352,7 +352,7 @@ class DiskHandler(Handler):
                 )
 
     def _migrate(self, producer: Producer) -> None:
-        leaving = self._emigration.collected()
+        leaving, since = self._emigration.collected(), self._join.rows_since()
         if len(leaving.keys):
             send_migrations(
                 producer,
@@ -363,6 +363,7 @@ class DiskHandler(Handler):
                 leaving.events,
                 leaving.cycle,
                 int_key=self._int_key,
+                read_at_ms=int(since * 1000),
             )
 
     def _oldest(self, slot: int) -> int | None:

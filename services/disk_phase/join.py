@@ -4,12 +4,14 @@
 
 A cycle of pages is read in one snapshot of R. Before its first page the relation is renewed: if
 anything may have changed, everything that waits starts over, so that whoever is answered has seen
-one whole state of R. While nothing waits nothing is read, and no snapshot is held.
+one whole state of R. While nothing waits nothing is read, and no snapshot is held. A join that
+reads by key renews it once a minute, so that `auto` learns what indexes there are.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from dovetail.join.scan import Scan
 from dovetail.master.pipeline import QUICK_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dovetail.join.auto import Choice
     from dovetail.join.columns import Flags, JoinKeys
@@ -32,18 +34,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LOOK_S = 60.0
+"""How often R is looked at by a join that reads no pages: an index may be gone, or a new one."""
 _SHOWN = 10
 """Of the choices that `auto` has made."""
 
 
 class MasterJoin:
     def __init__(
-        self, engine: Engine | Auto, relation: ChangingRelation, tuner: ArrivalTuner | None = None
+        self,
+        engine: Engine | Auto,
+        relation: ChangingRelation,
+        tuner: ArrivalTuner | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
         self._relation = relation
         self._tuner = tuner
+        self._clock = clock
+        self._look_at = clock() + _LOOK_S
         self._in_cycle = False
+        self._snapshot_at = 0.0
+        self._oldest = math.inf
         self._told: Choice | None = None
         self.slow = ""
         """Why a read may take longer than a transaction; empty while reads are quick."""
@@ -108,10 +120,12 @@ class MasterJoin:
             self._rest()
             return None
         try:
-            if isinstance(request, Pages) and not (request.goes_on and self._in_cycle):
+            if self._is_to_renew(request):
                 request = self._renewed(request)
             self._in_cycle = isinstance(request, Pages)
             began = time.monotonic()
+            if not self._in_cycle:
+                self._snapshot_at = self._relation.now()
             read = self._relation.read(request, self.engine.disk_buffer)
         except Unavailable as error:
             self._in_cycle = False
@@ -119,6 +133,7 @@ class MasterJoin:
             raise
         if time.monotonic() - began < QUICK_S / 2:
             self.slow = ""
+        self._oldest = min(self._oldest, self._snapshot_at)
         answers = self.engine.feed(read)
         self._tell()
         return answers
@@ -133,6 +148,14 @@ class MasterJoin:
         answers = self.engine.more()
         self._tell()
         return answers
+
+    def rows_since(self) -> float:
+        """The moment, by R's clock, of the oldest state that was read since this was last asked.
+
+        All rows that keys were answered with meanwhile are as of then, or later.
+        """
+        oldest, self._oldest = self._oldest, math.inf
+        return min(oldest, self._snapshot_at)
 
     def explained(self) -> dict[str, Any]:
         """What runs, why, what it has measured, and where a scan is."""
@@ -176,7 +199,14 @@ class MasterJoin:
     def close(self) -> None:
         self._relation.close()
 
-    def _renewed(self, request: Pages) -> Request:
+    def _is_to_renew(self, request: Request) -> bool:
+        if isinstance(request, Pages):
+            return not (request.goes_on and self._in_cycle)
+        return self._clock() >= self._look_at
+
+    def _renewed(self, request: Request) -> Request:
+        self._look_at = self._clock() + _LOOK_S
+        self._snapshot_at = self._relation.now()
         facts = self._relation.renew()
         if facts is None:
             return request

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dovetail.errors import TooManyRowsError
-from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
 from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
@@ -50,7 +49,7 @@ from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.parking import TOO_MANY_ROWS, UNFIT_KEY, park
 from dovetail.stream.window import BYTES_AN_EVENT, Window
-from services.cache_phase.contents import EPOCH_S, CacheContents
+from services.cache_phase.contents import EPOCH_S, CacheContents, as_cached
 from services.cache_phase.handler import VIA_CACHE, with_entries
 from services.cache_phase.settings import budget as cache_budget
 from services.disk_phase.build import build_join, factors_of
@@ -365,9 +364,9 @@ class TableJoin:
             )
 
     def _migrate(self) -> None:
-        leaving = self._emigration.collected()
+        leaving, since = self._emigration.collected(), self._join.rows_since()
         if len(leaving):
-            read_at = np.full(len(leaving), self._age(), np.int64)
+            read_at = as_cached(np.full(len(leaving), int(since * 1000)), self._clock())
             self._cache.take(leaving.entries, leaving.events, leaving.cycle, read_at)
             self._cache.departed()  # nobody else has to know
 
@@ -386,7 +385,7 @@ class TableJoin:
     def _follow_plan(self) -> None:
         for change in self._migrations.changes():
             self._cache.drop(change.evictions)
-            read_at = np.clip(change.read_at_ms // 1000 - EPOCH_S, 0, NOTHING - 1)
+            read_at = as_cached(change.read_at_ms, self._clock())
             self._cache.take(change.entries, change.events, change.cycle, read_at)
         self._cache.departed()
 
@@ -396,6 +395,3 @@ class TableJoin:
         if now - self._looked_at >= refresh_s / _ROUNDS:
             self._cache.expire(max(0, int(now - refresh_s - EPOCH_S)), 1.0)
             self._looked_at = now
-
-    def _age(self) -> int:
-        return int(np.clip(self._clock() - EPOCH_S, 0, NOTHING - 1))

@@ -176,7 +176,7 @@ class Sending:
         keys, events = part.keys, np.clip(part.events, AGAIN, _MOST_EVENTS)
         first = 0
         while first < len(keys):
-            read_at_ms = time.time_ns() // 1_000_000
+            read_at_ms = int(relation.now() * 1000)
             asked = Keys(keys.slice(first, min(first + _AT_ONCE, len(keys))))
             read = relation.read(asked, _READ_BYTES)
             some = keys.slice(first, first + read.covers)

@@ -59,7 +59,15 @@ class Caches:
         entries = Entries.of(keys, MasterRows(keys, Column.of([rows] * len(keys))))
         events = np.arange(1, len(keys) + 1, dtype=np.int64)
         send_migrations(
-            producer, self.topic, self.mapper, keys, entries, events, cycle, int_key=self.int_key
+            producer,
+            self.topic,
+            self.mapper,
+            keys,
+            entries,
+            events,
+            cycle,
+            int_key=self.int_key,
+            read_at_ms=time.time_ns() // 1_000_000,
         )
 
     def send_evictions(self, keys):

@@ -10,11 +10,13 @@ import pytest
 
 from dovetail.errors import MasterDataError, SlowError, Unavailable
 from dovetail.join.algorithms import ALGORITHMS, Parameters
+from dovetail.join.auto import Auto
 from dovetail.join.columns import Column
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import Events, Keys, Pages, Partition
 from dovetail.join.kinds import JoinKind
 from dovetail.join.mapper import Mapper
+from dovetail.join.policies import NoCache
 from dovetail.join.splice import null_row, splice
 from dovetail.master.pipeline import PipelineRelation
 from dovetail.pipeline.spec import KeyType
@@ -287,8 +289,7 @@ def test_pages_need_a_snapshot(table, relation_of, connection):
     assert idle(connection)
     assert refused(2), "it has ended the cycle"
     relation.renew()
-    first = found(relation.read(Partition(ints(5)), AMPLE).rows)[:2]
-    assert first == [(10, '{"v":10}'), (100, '{"v":100}')]  # by their texts
+    assert (5, '{"v":-1}') in found(relation.read(Partition(ints(5)), AMPLE).rows)
     assert refused(2)
 
 
@@ -434,3 +435,36 @@ def test_a_connection_lost_between_reads_by_key_makes_the_next_cycle_a_new_one(
         relation.read(Keys(ints(1)), AMPLE)
     assert found(relation.read(Keys(ints(1)), AMPLE).rows) == [(1, '{"v":1}')]
     assert relation.renew() is not None
+
+
+def test_auto_learns_of_an_index_also_while_it_reads_no_pages(table, connection, relation_of):
+    """It has read by key until the index goes; the clock is the test's."""
+    relation, now = relation_of(table, ["v"]), [0.0]
+    auto = Auto(relation.facts, 1 << 20, lambda: now[0], policy=NoCache())
+    driver = MasterJoin(auto, relation, clock=lambda: now[0])
+
+    def asked(key):
+        driver.offer(Events(ints(key), Column.of([b"{}"]), np.array([key])))
+        answered = 0
+        while (answers := driver.step()) is not None:
+            answered += len(answers)
+        return answered, auto.choice.algorithm
+
+    assert asked(5) == (1, "srj")
+    connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+    assert asked(6) == (1, "srj"), "not every read is a reason to look"
+    now[0] += 61
+    assert asked(7) == (1, "meshjoin")
+    connection.execute("CREATE UNIQUE INDEX ON t (id)")
+    assert asked(8) == (1, "meshjoin")
+    assert {name for name, _ in auto.ranking()} >= {"srj", "meshjoin"}
+
+
+def test_rows_are_as_of_a_moment_by_the_databases_clock(table, relation_of, connection):
+    def shown():
+        return connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()[0]
+
+    relation = relation_of(table, ["v"])
+    relation.now()
+    before, now, after = shown(), relation.now(), shown()
+    assert float(before) - 1 < now <= float(after)

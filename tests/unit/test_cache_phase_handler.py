@@ -236,6 +236,14 @@ def test_an_entry_that_was_old_when_it_arrived_does_not_stay():
     assert cache.hits(1) == []
 
 
+def test_a_clock_that_is_ahead_keeps_no_row_for_longer():
+    cache = Cache(pipeline(refresh="10m"))
+    cache.migrate(1, age=-3600)
+    cache.now += 601 + 600 / 20
+    cache.handler.between_steps()
+    assert cache.hits(1) == []
+
+
 def test_never_is_never():
     cache = Cache(pipeline(refresh="never"))
     assert cache.pipeline.master.refresh == math.inf

@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.contracts.migration_pb2 import Migration
 from dovetail.errors import SlowError
+from dovetail.join.algorithms import Parameters
 from dovetail.join.line import Line
 from dovetail.join.mapper import Mapper
 from dovetail.pipeline.spec import Pipeline
@@ -146,6 +147,21 @@ def test_a_key_is_migrated_when_it_is_looked_up_again():
     entry = Migration.FromString(message.value).entry
     assert b'"two"' in entry
     assert b'"zwei"' in entry
+
+
+@pytest.mark.parametrize(("algorithm", "reads"), [("srj", 2), ("ssbj", 6)])
+def test_a_migrated_row_is_as_old_as_the_snapshot_it_was_read_in(algorithm, reads):
+    """By R's clock, which here goes on by a second with every read."""
+    disk = Disk(InMemoryMaster(dict.fromkeys(range(60), ROWS[1]), 10), algorithm=algorithm)
+    disk.master.clock = lambda: 1_800_000_000.5 + len(disk.master.requests)
+    disk.handler._join.engine.switch(algorithm, Parameters(pages=1))
+    disk.step(*[5] * 50)
+    if algorithm == "srj":
+        disk.step(5)
+    assert len(disk.master.requests) == reads
+    message = disk.producer.sent[disk.topology.migrations.name][-1]
+    began = 0 if algorithm == "ssbj" else reads - 1
+    assert Migration.FromString(message.value).read_at_ms == 1_800_000_000_500 + 1000 * began
 
 
 def test_a_key_without_master_rows_is_migrated_too():

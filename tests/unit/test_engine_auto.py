@@ -147,3 +147,23 @@ def test_a_sample_tells_the_skew(skew):
 
 def test_an_empty_sample_tells_no_skew():
     assert KeySample(100).skew(1000) == 0.0
+
+
+@pytest.mark.parametrize("policy", [None, Inequality()])
+def test_an_index_that_goes_or_comes_changes_the_candidates(policy):
+    drive = Drive(slow_scans, policy=policy)
+    auto = drive.run(200)
+    by_key = auto.engine.relation
+    assert auto.choice.algorithm not in ("ssbj", "meshjoin")
+    auto.renew(replace(by_key, by_key=False))
+    scans = ("ssbj",) if policy is None else ("meshjoin",)
+    assert auto.choice.algorithm in scans
+    assert "can no longer read the relation" in auto.choice.reason
+    assert auto.engine.algorithm == auto.choice.algorithm
+    assert tuple(name for name, _ in auto.ranking()) == scans
+    assert drive.run(50).choice.algorithm in scans
+    auto.renew(by_key)
+    assert len(auto.ranking()) > 1
+    assert drive.run(400).choice.algorithm not in scans
+    auto.renew(replace(by_key, by_page=False))
+    assert auto.choice.algorithm == "srj"
