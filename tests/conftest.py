@@ -20,7 +20,7 @@ from deploy.local.home import CHECKOUT, Home
 from deploy.local.processes import sole_supervisor
 from deploy.local.stack import Stack
 from dovetail.errors import StackError
-from tests.draws import SEARCH, draw_the_same
+from tests.draws import DRAWS, SEARCH, draw_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DOVETAIL = CHECKOUT / ".dovetail"
 
 # A red run is the change's fault: whatever is random is searched by `make fuzz`, which sets this.
-if os.environ.get("DOVETAIL_DRAWS") == SEARCH:
+if os.environ.get(DRAWS) == SEARCH:
     hypothesis.settings.load_profile(SEARCH)
 else:
     draw_the_same()

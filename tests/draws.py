@@ -9,6 +9,8 @@ from hypothesis.internal.conjecture import providers
 
 from dovetail.join.seeds import FACTOR, SEEDS
 
+DRAWS = "DOVETAIL_DRAWS"
+"""The variable that says how tests draw."""
 SAME = "same"
 SEARCH = "search"
 

@@ -10,14 +10,16 @@ table): `make test` draws the same every time and would not find it.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import sys
 import time
 
+import hypothesis
 import pytest
 from hypothesis import is_hypothesis_test
 
-from tests.draws import draw_anew
+from tests.draws import DRAWS, SEARCH, draw_anew
 
 SEARCHES = {
     "properties": ("tests/property", "tests/unit", "tests/chaos/test_schedule.py"),
@@ -72,6 +74,9 @@ def _draws(item: pytest.Item) -> bool:
 def main() -> int:
     name, seconds, seed = sys.argv[1:]
     search = Search(float(seconds), int(seed))
+    # Hypothesis would draw the same every time where it takes the machine for a CI's.
+    os.environ[DRAWS] = SEARCH
+    hypothesis.settings.load_profile(SEARCH)
     quiet = ["-q", "--no-header", "--disable-warnings", "-rN", "-o", "console_output_style=classic"]
     code = pytest.main([*quiet, *SEARCHES[name]], plugins=[search])
     print(search.told(name), flush=True)
