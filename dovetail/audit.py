@@ -174,6 +174,16 @@ class Auditor:
         taken = _ledger(committed[services.INGEST])[ledger.IN]
         return self._of(committed, max(0, sent - taken), late)
 
+    def answered_by_slot(self) -> dict[int, int]:
+        """Events that each slot of the last table has answered so far."""
+        found: Counter[int] = Counter()
+        committed = self._committed()
+        for phase in self._topology.links[-1].phases:
+            for slot, at in committed[phase.service].items():
+                counts = parse(at.text)
+                found[slot] += sum(counts[outcome] for outcome in _ANSWERED)
+        return dict(found)
+
     def taken(self) -> dict[int, Committed]:
         """How far each partition of the source is taken in, with the ledger beside it."""
         return self._committed()[services.INGEST]

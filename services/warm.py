@@ -16,6 +16,7 @@ from dovetail.contracts.progress_pb2 import Progress
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import Keys, Read
+from dovetail.join.keys import hash_text_many
 from dovetail.join.line import Line
 from dovetail.join.phase import Relation
 from dovetail.join.shedding.frequency import KnownFrequencies
@@ -23,6 +24,7 @@ from dovetail.join.shedding.strategies import TopW
 from dovetail.master.table.json_rows import JsonRows
 from dovetail.pipeline.spec import Format, Framing, KeyType
 from dovetail.service.metrics import Latency
+from dovetail.stream.batch import UNMAPPED, EventBatch
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
 from dovetail.stream.ledger import Ledger
@@ -30,7 +32,7 @@ from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Parcel, Records, compile_kernels
 from dovetail.stream.window import LEAST, Window
-from dovetail.topology import Topology
+from dovetail.topology import INGEST, MAPPER, Topology
 from services.cache_phase.handler import CacheHandler
 from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
@@ -47,6 +49,20 @@ if TYPE_CHECKING:
 _BUDGET = 1 << 20
 
 
+def warm_stage(kind: str, pipeline: Pipeline) -> None:
+    """Load what a stage runs, and little else; compile what is not compiled yet."""
+    topology = Topology(pipeline)
+    if kind == INGEST:
+        warm_door()
+        _warm_ingest(pipeline, topology)
+        return
+    compile_kernels()
+    if kind == MAPPER:
+        _warm_mapper(pipeline, topology, [_batch(pipeline)])
+    else:
+        _warm_phases(pipeline, topology, [_batch(pipeline, 0)])
+
+
 def warm(pipeline: Pipeline) -> None:
     warm_door()
     warm_join(pipeline)
@@ -61,22 +77,36 @@ def warm_door() -> None:
 
 def warm_join(pipeline: Pipeline) -> None:
     topology = Topology(pipeline)
+    clean = _warm_ingest(pipeline, topology)
+    _warm_phases(pipeline, topology, _warm_mapper(pipeline, topology, clean))
+
+
+def _warm_ingest(pipeline: Pipeline, topology: Topology) -> list[tuple[int, bytes]]:
     # The kernels of another format are compiled by bad events as well as by good ones.
     _handled(IngestHandler(pipeline, topology), [(0, b""), (0, b"")])
-    clean = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))
-    mapped = _handled(MapperHandler(pipeline, topology), clean[topology.clean.name])
+    sent = _handled(IngestHandler(_in_json(pipeline), topology), _sample(pipeline))
+    return sent[topology.clean.name]
+
+
+def _warm_mapper(
+    pipeline: Pipeline, topology: Topology, clean: list[tuple[int, bytes]]
+) -> list[tuple[int, bytes]]:
     if pipeline.overload:
-        _handled(MapperHandler(pipeline, topology, _Shedding()), clean[topology.clean.name])
+        _handled(MapperHandler(pipeline, topology, _Shedding()), clean)
+    return _handled(MapperHandler(pipeline, topology), clean)[topology.mapped.name]
+
+
+def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int, bytes]]) -> None:
     migrations = MemoryMigrations()
     cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
-    missed = _handled(cache, mapped[topology.mapped.name])
+    missed = _handled(cache, mapped)
     for unique in (False, True):
         master = _Empty(pipeline, unique=unique)
         disk = _disk(pipeline, topology, master)
         answered = _handled(disk, missed[topology.missed.name])
     migrations.take([value for _, value in answered.get(topology.migrations.name, [])])
     cache.between_steps()
-    missed = _handled(cache, mapped[topology.mapped.name])
+    missed = _handled(cache, mapped)
     if pipeline.order.kept:
         _handled(_disk(pipeline, topology, master), missed[topology.missed.name])
     cache.revoke(list(range(pipeline.slots)))
@@ -230,6 +260,19 @@ def _sample(pipeline: Pipeline) -> list[tuple[int, bytes]]:
         inner[last] = texts[field.type]
     text = _object(event).encode()
     return [(0, text), (0, text), (0, b"{}")]
+
+
+def _batch(pipeline: Pipeline, slot: int = UNMAPPED) -> tuple[int, bytes]:
+    """The sample as ingest sends it, or the mapper to a slot; the kernels of neither are loaded."""
+    event = _sample(pipeline)[0][1]
+    if pipeline.key_type is KeyType.INT:
+        keys = JoinKeys.of_ints(np.ones(2, np.int64))
+    else:
+        texts = Column.of([b"a", b"a"])
+        keys = JoinKeys(hash_text_many(texts.data, texts.bounds), texts)
+    numbers = np.zeros(2, np.int64)
+    batch = EventBatch(keys, Column.of([event, event]), np.zeros(2, np.int32), numbers, numbers)
+    return max(slot, 0), bytes(batch.written(pipeline.name, slot))
 
 
 def _object(members: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """A stage as a process: the loop in a thread, FastAPI in front of it.
 
-/health   200 while the loop lives
+/health   200 while the loop lives and makes its turns, or waits for a broker or a database
 /ready    200 when it has partitions and everything it needs; else 503 and why. An alarm is told
           beside it: what somebody should look at although events are answered
 /metrics  Prometheus
@@ -22,6 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -40,7 +41,8 @@ from dovetail.service.revision import Revision
 from dovetail.settings import Settings
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.forgotten import require_remembered
-from dovetail.stream.loop import Loop, Move
+from dovetail.stream.handler import Move
+from dovetail.stream.loop import Loop
 from dovetail.topology import Topology
 
 if TYPE_CHECKING:
@@ -49,9 +51,13 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from dovetail.pipeline.spec import Pipeline
-    from dovetail.stream.loop import Handler, Step
+    from dovetail.stream.handler import Handler, Step
 
 log = logging.getLogger(__name__)
+
+_HUNG_S = 300.0
+"""Without a turn for so long a stage is stuck; its group has given it up by then
+(`max.poll.interval.ms`), and no read of the database takes as long."""
 
 
 class Annex(ABC):
@@ -94,10 +100,12 @@ def run_stage(
     step: Callable[[Pipeline], Step],
     build: Callable[[Context], Handler],
     concerns: Callable[[Pipeline], object] = lambda pipeline: pipeline,
+    warm: Callable[[str, Pipeline], None] = lambda _kind, _pipeline: None,
 ) -> int:
     """Run one stage as this process, from its settings to its last step.
 
-    It runs itself anew for a revision that changes what of the pipeline `concerns` it.
+    `warm` loads its kernels before it takes part, so that no event waits for them. It runs itself
+    anew for a revision that changes what of the pipeline `concerns` it.
     """
     service = kind
     try:
@@ -123,7 +131,16 @@ def run_stage(
             step(pipeline),
             metrics.committed,
         )
-        stage = StageService(service, context, loop, handler, orders, revision, concerns)
+        stage = StageService(
+            service,
+            context,
+            loop,
+            handler,
+            orders,
+            revision,
+            concerns,
+            partial(warm, kind, pipeline),
+        )
         # What is there now stays: the collector need not look at it again. And a step makes
         # thousands of short-lived objects at once, none of them in a cycle.
         gc.freeze()
@@ -165,6 +182,7 @@ class StageService:
         orders: Orders,
         revision: Revision,
         concerns: Callable[[Pipeline], object],
+        warm: Callable[[], None],
     ) -> None:
         settings = context.settings
         self._name = name
@@ -175,6 +193,7 @@ class StageService:
         self._orders = orders
         self._revision = revision
         self._concerns = concerns
+        self._warm = warm
         self._draining = False
         self._first = context.topology.stage(name).reads == context.topology.source
         self.anew = False
@@ -226,9 +245,10 @@ class StageService:
 
         @app.get("/health")
         def health(response: Response) -> dict[str, str]:
-            if self._failure or not self._thread.is_alive():
+            failed = self._failed()
+            if failed:
                 response.status_code = 503
-                return {"state": "failed", "reason": repr(self._failure)}
+                return {"state": "failed", "reason": failed}
             return {"state": "alive"}
 
         @app.get("/ready")
@@ -287,6 +307,8 @@ class StageService:
 
     def _work(self) -> None:
         try:
+            self._loop.reason = "loading its kernels"
+            self._warm()
             self._loop.run()
         except BaseException as failure:  # noqa: BLE001 - told, and the process ends by it
             self._fail(failure)
@@ -295,6 +317,15 @@ class StageService:
         self._failure = failure
         log.critical("the stage failed", exc_info=failure)
         self._server.should_exit = True
+
+    def _failed(self) -> str:
+        """Why only a new process helps; empty while it works."""
+        if self._failure or not self._thread.is_alive():
+            return repr(self._failure)
+        still = self._loop.still_s
+        if still > _HUNG_S:
+            return f"no turn for {still:.0f} s: {self._loop.reason or 'a call does not come back'}"
+        return ""
 
     def _reason(self) -> str:
         """Why it is not ready; empty when it is."""

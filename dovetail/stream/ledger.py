@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dovetail.errors import DovetailError
+
 IN = "in"
 CLEAN = "clean"
 MAPPED = "mapped"
@@ -37,6 +39,10 @@ OUTPUTS = "outputs"
 HITS = "hits"
 """Not outcomes: output messages, of which an event may have many or none, and events
 answered from the cache."""
+
+
+class LedgerError(DovetailError):
+    pass
 
 
 def dead(reason: str) -> str:
@@ -143,4 +149,10 @@ class Ledger:
 def parse(text: str) -> Counter[str]:
     """Read what `Ledger.text` wrote; an offset committed by someone else has no text."""
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
-    return Counter({name: int(count) for name, count in pairs})
+    try:
+        return Counter({name: int(count) for name, count in pairs})
+    except ValueError:
+        raise LedgerError(
+            f"beside an offset stands what no ledger has written: {text[:80]!r}; somebody else has "
+            "committed to the group of a stage. Set that offset once more, without a text"
+        ) from None

@@ -24,7 +24,8 @@ A step that fails is aborted and read again. What failed decides how:
     abortable             the same producer goes on
     fatal, fenced, or the a new producer takes over the transactional id; whatever the
     outcome is unknown    old one may have had under way is settled by that
-    database unavailable  the step is tried again after a pause, until it is there
+    broker or database    the step is tried again after a pause, until it is there
+    away
     a permission is       the process ends, and says which
     missing
     the consumer is done  the process ends, and whoever supervises it starts it anew: another
@@ -36,138 +37,56 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
 from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream import ledger as outcome
 from dovetail.stream.acls import refusal
+from dovetail.stream.handler import A_LOT
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.places import AstrayError, new_places
-from dovetail.stream.rdkafka import Consumer, KafkaFailure, Producer, Records
+from dovetail.stream.rdkafka import Consumer, KafkaFailure, Records
 from dovetail.stream.rdkafka.errors import TIMED_OUT
-from dovetail.stream.rdkafka.producer import QUEUE_BYTES, QUEUE_MESSAGES
-from dovetail.stream.takeover import Written, abort_forgotten, absent, take_over
+from dovetail.stream.takeover import (
+    RECONNECT_MS,
+    TRANSACTION_S,
+    Written,
+    abort_forgotten,
+    absent,
+    members,
+    producer_of,
+)
 from dovetail.stream.topics import admin_of, spans
-from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dovetail.settings import Settings
+    from dovetail.stream.handler import Handler, Move, Step
     from dovetail.stream.places import Place
     from dovetail.topology import Stage
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
-_TRANSACTION_S = 20.0
 _UNSETTLED_S = 60.0
 """For so long offsets can pend that are not lost: a transaction whose producer is gone is aborted
 within its time and ten seconds more."""
 _NEW_PARTITIONS_MS = 10_000
 _IDLE_S = 0.1
-_A_LOT = 4 << 20
-"""Bytes in one step: some hundred thousand events a second."""
 _MORE_S = 0.01
 """How long a step waits for more: a fetch takes about as long."""
+_LOOK_EVERY_S = 5.0
+"""So often a stage to which nothing comes asks whether the broker is there."""
+_ANSWER_S = 3.0
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 _HALTED_S = 1.0
 _LASTING_S = 1.0
 """A handler that has no room for so long has its partitions paused. Not before: what is fetched
 ahead would be dropped, and fetched again."""
-
-
-class Handler(ABC):
-    """What a stage does with a batch; everything around it is the loop's."""
-
-    @abstractmethod
-    def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
-        """Send the output of these records, and enter into the ledger what became of them."""
-
-    def assign(self, partitions: list[int]) -> None:
-        """These partitions are this process's from now on."""
-
-    def open(self, partition: int, ledger: Ledger) -> None:
-        """A partition is read from its committed offset on; the ledger has what stands there."""
-
-    def revoke(self, partitions: list[int]) -> None:
-        """These partitions are another's now; called between steps only."""
-
-    def between_steps(self) -> None:
-        """Called at every turn, also when nothing arrives."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether it keeps records beyond their step, and `drop` has to be called."""
-        return False
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is work without new records."""
-        return False
-
-    @property
-    def full(self) -> bool:
-        """Whether no more records can be taken now."""
-        return False
-
-    @property
-    def hungry(self) -> bool:
-        """Whether it would take more records in the same step."""
-        return False
-
-    def offsets(self, positions: dict[int, int], touched: set[int]) -> dict[int, int]:
-        """What to commit, by partition: here all that was read of those with new records."""
-        return {partition: positions[partition] for partition in touched}
-
-    def drop(self) -> None:
-        """Forget all that is held: it will be read again from what is committed."""
-
-    def waiting_for(self) -> str:
-        """Why it is not ready, beyond the loop's own reasons; empty when it is."""
-        return ""
-
-    def alarm(self) -> str:
-        """What somebody should look at although it works; empty if nothing is."""
-        return ""
-
-    def figures(self) -> dict[str, float]:
-        """Figures of this moment, by name: bytes held, budget, …."""
-        return {}
-
-    def close(self) -> None:
-        """Let go of what it holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """An order to read on from other offsets, by partition; each number is obeyed once."""
-
-    number: int
-    offsets: dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How much a step takes at most, and how far apart steps start at least."""
-
-    max_records: int
-    max_bytes: int
-    linger_s: float
-    """While little comes. A transaction costs the broker the same whatever it carries, so steps
-    grow longer with what the last one took, up to three times."""
-
-    def pause(self, taken: int) -> float:
-        """From the start of a step that took so many bytes to that of the next."""
-        return self.linger_s * (1 + 2 * min(1.0, taken / _A_LOT))
-
-    def is_full(self, records: Records) -> bool:
-        """Whether a step that takes these is about as large as one can be."""
-        return len(records) >= self.max_records or len(records.data) > self.max_bytes * 3 // 4
 
 
 class Loop:
@@ -200,6 +119,10 @@ class Loop:
         self._taken = 0
         self._was_full = False
         self._worked_s = 0.0
+        self._spoilt = False
+        self._known: set[str] = set()
+        self._looked_at = 0.0
+        self._turned_at: float | None = None
         self.counts: Counter[str] = Counter()
         """Events by outcome, committed by this process."""
         self.lag = 0
@@ -222,6 +145,11 @@ class Loop:
     def ready(self) -> bool:
         return not self.reason
 
+    @property
+    def still_s(self) -> float:
+        """For how long it has neither made a turn nor known what it waits for."""
+        return 0.0 if self._turned_at is None else time.monotonic() - self._turned_at
+
     def stop(self) -> None:
         """End after the step under way."""
         self._stopping.set()
@@ -229,10 +157,12 @@ class Loop:
     def run(self) -> None:
         try:
             self._run()
-        except KafkaFailure as failure:
-            if not failure.refused:
+        except Unavailable as error:
+            if isinstance(error, KafkaFailure) and error.refused:
+                raise refusal(self._settings, error, self._needed()) from error
+            # Whoever waits for the broker stops at once, with nothing to finish.
+            if not self._stopping.is_set():
                 raise
-            raise refusal(self._settings, failure, self._needed()) from failure
 
     def _needed(self) -> Iterator[Permission]:
         """What a step needs of the broker (permissions.py has all that a service does)."""
@@ -243,6 +173,7 @@ class Loop:
             yield Permission(Resource.TOPIC, topic.name, Operation.WRITE)
 
     def _run(self) -> None:
+        self._turned_at = time.monotonic()
         self._consumer = Consumer(
             self._settings.client(
                 {
@@ -254,17 +185,21 @@ class Loop:
                     "auto.offset.reset": "error",
                     "enable.auto.commit": False,
                     "partition.assignment.strategy": "cooperative-sticky",
-                    "session.timeout.ms": 10_000,
+                    # Others take the partitions over of a node that is lost. Where there are no
+                    # others, whoever is started again finds its membership as it was.
+                    "session.timeout.ms": 6_000 if self._stage.per_node else 45_000,
+                    "heartbeat.interval.ms": 1_500,
+                    "reconnect.backoff.max.ms": RECONNECT_MS,
                     # How soon partitions are noticed that were added to the topic.
                     "topic.metadata.refresh.interval.ms": _NEW_PARTITIONS_MS,
                     # What comes ends the wait; it is only how often the broker is asked in vain.
                     "fetch.wait.max.ms": 100,
                     # After a full queue; a whole second, otherwise, with nothing to work on.
                     "fetch.queue.backoff.ms": 20,
-                    "fetch.message.max.bytes": _A_LOT,
-                    "fetch.max.bytes": max(_A_LOT, self._size.max_bytes),
+                    "fetch.message.max.bytes": A_LOT,
+                    "fetch.max.bytes": max(A_LOT, self._size.max_bytes),
                     # Not less than one fetch may bring, or the next would have to wait.
-                    "queued.max.messages.kbytes": max(_A_LOT, self._size.max_bytes) >> 10,
+                    "queued.max.messages.kbytes": max(A_LOT, self._size.max_bytes) >> 10,
                     "queued.min.messages": 200_000,
                 }
             ),
@@ -272,15 +207,14 @@ class Loop:
             self._assign,
             self._revoke,
         )
-        self._producer = self._new_producer(self._member)
-        try:
-            while not self._stopping.is_set():
-                self._turn()
-        finally:
-            # Not closing the producer cleanly is fine: nothing is open between steps.
-            self._consumer.close()
-            self._producer.close()
-            self._handler.close()
+        with closing(self._handler), self._consumer:
+            self._patiently(self._new_producer)
+            try:
+                while not self._stopping.is_set():
+                    self._turn()
+            finally:
+                # Not closing it cleanly is fine: nothing is open between steps.
+                self._producer.close()
 
     def _turn(self) -> None:
         self._worked_s = 0.0
@@ -304,13 +238,27 @@ class Loop:
             else:
                 self.resting = bool(self._opened)
             self._failures = 0
+            self._turned_at = time.monotonic()
             self.lag = sum(self._consumer.lag().values())
-            self.reason = self._handler.waiting_for() if self._opened else "waiting for partitions"
+            self.reason = self._waiting_for(idle=not len(records))
         except Unavailable as error:
-            # Before anything is taken over: if the consumer is done, all of it may be another's.
-            if self._consumer.is_done or (isinstance(error, KafkaFailure) and error.refused):
+            # Before anything is taken over.
+            if self._is_lasting(error):
                 raise
             self._recover(error)
+
+    def _waiting_for(self, *, idle: bool) -> str:
+        """Why it is not ready. To whom nothing comes, nobody says that the broker is away."""
+        now = time.monotonic()
+        if idle and now - self._looked_at > _LOOK_EVERY_S:
+            if not self._consumer.reaches_a_broker(_ANSWER_S):
+                return self._away
+            self._looked_at = now
+        return self._handler.waiting_for() if self._opened else "waiting for partitions"
+
+    @property
+    def _away(self) -> str:
+        return f"waiting for the Kafka broker at {self._settings.bootstrap}"
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands.
@@ -383,9 +331,8 @@ class Loop:
             touched.update(records.partitions.tolist())
             self._handler.handle(records, self._producer, self._ledger)
             taken_for = time.monotonic() - self._step_started
-            if not self._handler.hungry or taken_for > self._size.pause(self._taken):
-                return touched
-            if self.paused:
+            over = taken_for > self._size.pause(self._taken)
+            if over or self.paused or not self._handler.hungry:
                 return touched
             records = self._consume(_MORE_S)
             if self._moved:
@@ -395,8 +342,7 @@ class Loop:
 
     def _move_back(self) -> bool:
         """Commit the offsets that are ordered, beside the ledger as it is, and read from there."""
-        move = self.move
-        if move is None:
+        if (move := self.move) is None:
             return False
         due = {
             partition: offset
@@ -416,26 +362,48 @@ class Loop:
 
     def _recover(self, error: Unavailable) -> None:
         """Undo the step under way, so that its records are read again."""
+        self._ledger.abort()
+        self._spoilt = isinstance(error, KafkaFailure) and not error.abortable
+        self._tell_and_wait(error)
+        self._patiently(self._end_transaction)
+        self._patiently(self._read_from_committed)
+
+    def _patiently(self, do: Callable[[], None]) -> None:
+        """Do what needs the broker, as often as it takes: one that is away comes back."""
+        while True:
+            try:
+                do()
+            except Unavailable as error:
+                if self._is_lasting(error) or self._stopping.is_set():
+                    raise
+                self._tell_and_wait(error)
+            else:
+                return
+
+    def _is_lasting(self, error: Unavailable) -> bool:
+        """Whether no other try helps. If the consumer is done, all of it may be another's."""
+        return self._consumer.is_done or (isinstance(error, KafkaFailure) and error.refused)
+
+    def _tell_and_wait(self, error: Unavailable) -> None:
+        """Say why there is no turn. To wait for what is away is not to be stuck."""
+        self.reason = self._why(error)
+        if not isinstance(error, KafkaFailure):
+            self._turned_at = time.monotonic()
+        elif not self._consumer.reaches_a_broker(_ANSWER_S):
+            self._turned_at = time.monotonic()
+            self.reason = f"{self._away}: {self.reason}"
         pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
         self._failures += 1
-        self.reason = self._why(error)
         log.warning("step undone, trying again", extra={"reason": self.reason, "pause_s": pause})
-        self._ledger.abort()
-        if isinstance(error, KafkaFailure) and not error.abortable:
-            self._producer.close()
-            self._producer = self._new_producer(self._member)
-        else:
-            self._abort()
         self._stopping.wait(pause)
-        self._read_from_committed()
 
     def _why(self, error: Unavailable) -> str:
         """Say what failed; the broker ends a transaction for which too much was done."""
-        if self._worked_s < _TRANSACTION_S:
+        if self._worked_s < TRANSACTION_S:
             return str(error)
         return (
             f"a step's own work took {self._worked_s:.0f} s, but the broker ends a transaction "
-            f"after {_TRANSACTION_S:.0f} s: {error}"
+            f"after {TRANSACTION_S:.0f} s: {error}"
         )
 
     def _begins_anew(self) -> bool:
@@ -453,6 +421,7 @@ class Loop:
             log.critical("nothing is read", extra={"reason": str(astray)})
         self.reason = str(astray)
         self.resting = self._read_again = True
+        self._turned_at = time.monotonic()  # no restart helps
         self._stopping.wait(_HALTED_S)
 
     def _read_from_committed(self) -> None:
@@ -476,42 +445,23 @@ class Loop:
             self._consumer.resume(go_on)
         self._paused = wanted
 
-    def _abort(self) -> None:
-        try:
-            self._producer.abort(_TIMEOUT_S)
-            abort_forgotten(self._settings, self._producer, self._written)
-        except KafkaFailure as failure:
-            log.warning("abort failed, taking a new producer", extra={"reason": str(failure)})
-            self._producer.close()
-            self._producer = self._new_producer(self._member)
+    def _end_transaction(self) -> None:
+        """Abort it, or let a new producer do so whose id it is then."""
+        if not self._spoilt:
+            try:
+                self._producer.abort(_TIMEOUT_S)
+                abort_forgotten(self._settings, self._producer, self._written)
+            except KafkaFailure as failure:
+                log.warning("abort failed, taking a new producer", extra={"reason": str(failure)})
+            else:
+                return
+        self._spoilt = True
+        self._producer.close()
+        self._new_producer()
 
-    def _new_producer(self, name: str) -> Producer:
-        """Take over a transactional id: settles whatever its last holder left open."""
-        producer = Producer(
-            self._settings.client(
-                {
-                    "transactional.id": name,
-                    "client.id": name,
-                    "transaction.timeout.ms": int(_TRANSACTION_S * 1000),
-                    # The broker is busy finishing the last transaction for some ms after
-                    # its commit; librdkafka asks again after this pause.
-                    "retry.backoff.ms": 5,
-                    # A commit does not wait for it: the end of a step sends what is left.
-                    "linger.ms": 20,
-                    "message.max.bytes": LARGEST_MESSAGE_BYTES,
-                    "batch.size": 1 << 20,
-                    "queue.buffering.max.messages": QUEUE_MESSAGES,
-                    "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
-                }
-            ),
-            compressed=[topic.name for topic in self._stage.writes if topic.compressed],
-        )
-        try:
-            take_over(self._settings, producer, self._written)
-        except BaseException:
-            producer.close()
-            raise
-        return producer
+    def _new_producer(self) -> None:
+        self._producer = producer_of(self._settings, self._member, self._written)
+        self._spoilt = False
 
     def _assign(self, partitions: list[int]) -> None:
         log.info("partitions assigned", extra={"partitions": partitions})
@@ -551,7 +501,17 @@ class Loop:
         names = absent(self._settings, self._written)
         log.warning("offsets pend: ending what absent nodes left open", extra={"ids": names})
         for name in names:
-            self._new_producer(name).close()
+            producer_of(self._settings, name, self._written).close()
+
+    def _take_over_lost(self) -> None:
+        """End what nodes left open that were members before: nobody has to wait for their time."""
+        present = members(self._settings, self._written)
+        lost = sorted(self._known - present)
+        if lost:
+            log.info("taking over from nodes that are lost", extra={"ids": lost})
+        for name in lost:
+            producer_of(self._settings, name, self._written).close()
+        self._known = present | {self._member}
 
     def _open_partitions(self) -> bool:
         """Read the ledger of newly assigned partitions, before anything is added to it.
@@ -561,6 +521,7 @@ class Loop:
         held, astray = set(self._consumer.assignment()), self._consumer.astray
         if held == self._opened and not astray:
             return False
+        self._take_over_lost()
         committed = self._settled()
         new = (held - self._opened) | astray
         for partition in new:

@@ -17,16 +17,21 @@ from confluent_kafka import KafkaException
 
 from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream.offsets import CommittedOffsets
-from dovetail.stream.rdkafka import GroupMetadata
+from dovetail.stream.rdkafka import GroupMetadata, Producer
+from dovetail.stream.rdkafka.producer import QUEUE_BYTES, QUEUE_MESSAGES
 from dovetail.stream.refusals import failure
 from dovetail.stream.topics import admin_of, unstable
+from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from dovetail.settings import Settings
-    from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topic
 
 _TIMEOUT_S = 30.0
+RECONNECT_MS = 1_000
+"""A broker that is back is found within this time."""
+TRANSACTION_S = 20.0
+"""After so long the broker ends a transaction, and within ten seconds more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,36 @@ class Written:
     topics: tuple[Topic, ...]
     group: str = ""
     reads: Topic | None = None
+
+
+def producer_of(settings: Settings, name: str, written: Written) -> Producer:
+    """Take over a transactional id: settles whatever its last holder left open."""
+    producer = Producer(
+        settings.client(
+            {
+                "transactional.id": name,
+                "client.id": name,
+                "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+                # The broker is busy finishing the last transaction for some ms after
+                # its commit; librdkafka asks again after this pause.
+                "retry.backoff.ms": 5,
+                "reconnect.backoff.max.ms": RECONNECT_MS,
+                # A commit does not wait for it: the end of a step sends what is left.
+                "linger.ms": 20,
+                "message.max.bytes": LARGEST_MESSAGE_BYTES,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.messages": QUEUE_MESSAGES,
+                "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
+            }
+        ),
+        compressed=[topic.name for topic in written.topics if topic.compressed],
+    )
+    try:
+        take_over(settings, producer, written)
+    except BaseException:
+        producer.close()
+        raise
+    return producer
 
 
 def take_over(settings: Settings, producer: Producer, written: Written) -> None:
@@ -68,17 +103,22 @@ def abort_forgotten(settings: Settings, producer: Producer, written: Written) ->
     producer.abort(_TIMEOUT_S)
 
 
-def absent(settings: Settings, written: Written) -> list[str]:
-    """Ids of the group's nodes that are no members now, by the numbers that there may have been."""
+def members(settings: Settings, written: Written) -> set[str]:
+    """Ids of the group's nodes that are members now."""
     admin = admin_of(settings)  # kept: its answers end with it
     try:
         told = admin.describe_consumer_groups([written.group], request_timeout=_TIMEOUT_S)
-        members = told[written.group].result().members
+        found = told[written.group].result().members
     except KafkaException as error:
         needed = (Permission(Resource.GROUP, written.group, Operation.READ),)
         text = f"the members of {written.group} cannot be told"
         raise failure(settings, error, text, needed) from error
-    present = {member.group_instance_id for member in members}
+    return {member.group_instance_id for member in found if member.group_instance_id}
+
+
+def absent(settings: Settings, written: Written) -> list[str]:
+    """Ids of the group's nodes that are no members now, by the numbers that there may have been."""
+    present = members(settings, written)
     most = written.reads.partitions if written.reads else 0
     # Nodes come and go under ever higher numbers.
     numbers = range(max((most, *(_number(name) + 1 for name in present))))
@@ -86,8 +126,8 @@ def absent(settings: Settings, written: Written) -> list[str]:
     return [name for name in names if name not in present]
 
 
-def _number(name: str | None) -> int:
-    number = (name or "").rpartition(".")[2]
+def _number(name: str) -> int:
+    number = name.rpartition(".")[2]
     return int(number) if number.isdecimal() else -1
 
 

@@ -23,7 +23,7 @@ from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers
 from dovetail.stream.batch import EventBatch, cuts
-from dovetail.stream.loop import Handler
+from dovetail.stream.handler import Handler
 from dovetail.stream.migrations import send_evictions
 from dovetail.stream.parking import UNFIT_KEY, park
 from dovetail.stream.reader import BatchReader

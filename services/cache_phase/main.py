@@ -11,9 +11,10 @@ from dovetail.topology import CACHE_PHASE
 from services.cache_phase.handler import CacheHandler
 from services.cache_phase.look import CacheLook
 from services.cache_phase.settings import budget, step
+from services.warm import warm_stage
 
 if TYPE_CHECKING:
-    from dovetail.stream.loop import Handler
+    from dovetail.stream.handler import Handler
 
 
 def build(context: Context) -> Handler:
@@ -37,4 +38,4 @@ def build(context: Context) -> Handler:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage(CACHE_PHASE, step, build))
+    sys.exit(run_stage(CACHE_PHASE, step, build, warm=warm_stage))

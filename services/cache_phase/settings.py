@@ -7,7 +7,7 @@ from dovetail.join.caching import LEAST
 from dovetail.join.policies import Lru, NoCache
 from dovetail.pipeline.spec import Algorithm, Engine
 from dovetail.stream.batch import PIECE_BYTES
-from dovetail.stream.loop import Step
+from dovetail.stream.handler import Step
 
 if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline

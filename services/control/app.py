@@ -49,6 +49,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     "5XX": {"description": "It could not be done; `detail` says what to do.", **_PROBLEM},
 }
 CONSOLE = "/console/"
+READY = {"state": "ready"}
 
 
 def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
@@ -118,13 +119,17 @@ def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRou
         registry.register(collector)
 
     @app.get("/health")
-    def health() -> dict[str, str]:
+    def health(response: Response) -> dict[str, str]:
+        failed = monitor.failed()
+        if failed:
+            response.status_code = 503
+            return {"state": "failed", "reason": failed}
         return {"state": "alive"}
 
     @app.get("/ready")
     def ready(response: Response) -> dict[str, str]:
         if monitor.ready:
-            return {"state": "ready"}
+            return {"state": "ready", "alarm": monitor.alarm} if monitor.alarm else READY
         response.status_code = 503
         return {"state": "not ready", "reason": "no ledger has been read yet"}
 

@@ -34,6 +34,8 @@ SILENT_S = 5.0
 _AUDIT_EVERY_S = 1.0
 _PURGE_EVERY_S = 30.0
 _TICK_S = 0.5
+_HUNG_S = 300.0
+"""A thread that has made no turn for so long is stuck."""
 _SMOOTHING = 0.3
 _REMEMBERED_S = 3600.0
 """So long a process that is gone is still told of."""
@@ -125,9 +127,12 @@ class Monitor:
         self._topology = topology
         self._members: dict[tuple[str, int], Member] = {}
         self._audit: Audit | None = None
+        self.alarm = ""
+        """Why the sum is not of this moment; empty when it is."""
         self._rates: dict[str, float] = {}
         self._ticks = [(tick, time.monotonic()) for tick in ticks]
         self._stop = threading.Event()
+        self._turned_at: dict[str, float] = {}
         self._threads = [
             threading.Thread(target=self._run, name="monitor", daemon=True),
             # Of its own: who waits for the database must not miss a heartbeat.
@@ -142,6 +147,20 @@ class Monitor:
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=10)
+
+    def failed(self) -> str:
+        """Why only a new process helps; empty while its threads do their work."""
+        now = time.monotonic()
+        for thread in self._threads:
+            at = self._turned_at.get(thread.name)
+            if thread.ident is not None and not thread.is_alive() and not self._stop.is_set():
+                return f"the thread {thread.name!r} has ended: see the log"
+            if at is not None and now - at > _HUNG_S:
+                return f"the thread {thread.name!r} has made no turn for {now - at:.0f} s"
+        return ""
+
+    def _turned(self) -> None:
+        self._turned_at[threading.current_thread().name] = time.monotonic()
 
     def every(self, tick: Tick) -> None:
         """Do this, too; before it is started."""
@@ -207,21 +226,31 @@ class Monitor:
         audited = 0.0
         with closing(consumer), closing(auditor):
             while not self._stop.is_set():
-                for message in consumer.consume(100, 0.2):
-                    if message.error() is None:
-                        self._hear(message.value() or b"")
+                self._turned()
                 now = time.monotonic()
                 try:
+                    for message in consumer.consume(100, 0.2):
+                        if message.error() is None:
+                            self._hear(message.value() or b"")
                     if now - audited >= _AUDIT_EVERY_S:
                         self._learn(auditor.audit(), now - audited)
                         audited = now
                 except (Unavailable, NotAllowedError) as error:
-                    log.warning("the sum cannot be taken", extra={"reason": str(error)})
+                    self._warn(str(error))
+                except Exception as error:  # noqa: BLE001 - told, and the next look may be better
+                    # Whatever somebody has written to a topic or beside an offset.
+                    self._warn(repr(error))
+                    audited = now
+
+    def _warn(self, reason: str) -> None:
+        self.alarm = f"the sum cannot be taken: {reason}"
+        log.warning("the sum cannot be taken", extra={"reason": reason})
 
     def _run_ticks(self) -> None:
         with closing(Purge(self._settings, self._topology)) as purge:
             self.every(Tick(_PURGE_EVERY_S, purge.run))
             while not self._stop.wait(_TICK_S):
+                self._turned()
                 for number, (tick, done) in enumerate(self._ticks):
                     now = time.monotonic()
                     if now - done >= tick.every_s:
@@ -233,6 +262,9 @@ class Monitor:
             tick.do()
         except (Unavailable, NotAllowedError) as error:
             log.warning("the broker or the database is away", extra={"reason": str(error)})
+        except Exception:
+            # The others go on: topics that are not purged would grow for ever.
+            log.exception("what is done every %s s has failed", tick.every_s)
 
     def _learn(self, seen: Audit, seconds: float) -> None:
         before = self._audit
@@ -243,6 +275,7 @@ class Monitor:
                 last = self._rates.get(name, rate)
                 self._rates[name] = last + _SMOOTHING * (rate - last)
         self._audit = seen
+        self.alarm = ""
 
     def _is_ours(self, beat: Heartbeat) -> bool:
         """Whether a process of the pipeline may have sent it: each is shown, kept and a label."""

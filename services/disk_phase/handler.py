@@ -30,7 +30,7 @@ from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
-from dovetail.stream.loop import Handler
+from dovetail.stream.handler import Handler
 from dovetail.stream.migrations import send_migrations
 from dovetail.stream.parking import TOO_MANY_ROWS, park
 from dovetail.stream.reader import BatchReader

@@ -16,9 +16,10 @@ from services.disk_phase.handler import DiskHandler
 from services.disk_phase.look import AlgorithmLook
 from services.disk_phase.relation import relation_of
 from services.disk_phase.settings import budget, shares, step
+from services.warm import warm_stage
 
 if TYPE_CHECKING:
-    from dovetail.stream.loop import Handler
+    from dovetail.stream.handler import Handler
 
 
 def build(context: Context) -> Handler:
@@ -43,4 +44,4 @@ def build(context: Context) -> Handler:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage(DISK_PHASE, step, build))
+    sys.exit(run_stage(DISK_PHASE, step, build, warm=warm_stage))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
-from dovetail.stream.loop import Step
+from dovetail.stream.handler import Step
 from dovetail.stream.window import BYTES_AN_EVENT, LEAST
 from services.cache_phase.settings import budget as cache_budget
 

@@ -14,7 +14,7 @@ from dovetail.stream.batch import PIECE_BYTES, EventBatch
 from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.events.schema import NO_TIME, EventSchema, Field, FieldType
-from dovetail.stream.loop import Handler
+from dovetail.stream.handler import Handler
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from dovetail.topology import INGEST
 from services.ingest.handler import IngestHandler
 from services.ingest.routes import EventsByHttp
 from services.ingest.settings import step
+from services.warm import warm_stage
 
 if TYPE_CHECKING:
-    from dovetail.stream.loop import Handler
+    from dovetail.stream.handler import Handler
 
 
 def build(context: Context) -> Handler:
@@ -27,4 +28,4 @@ def build(context: Context) -> Handler:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage(INGEST, step, build, lambda pipeline: pipeline.source))
+    sys.exit(run_stage(INGEST, step, build, lambda pipeline: pipeline.source, warm=warm_stage))

@@ -11,7 +11,7 @@ from dovetail.join.mapper import Mapper, groups
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
 from dovetail.stream.deal import Deal
-from dovetail.stream.loop import Handler
+from dovetail.stream.handler import Handler
 from dovetail.stream.provenance import ORIGIN, REASON, origins
 from dovetail.stream.reader import BatchReader
 from services.mapper.skew import Skew

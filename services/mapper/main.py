@@ -8,10 +8,11 @@ from dovetail.topology import MAPPER
 from services.mapper.handler import MapperHandler
 from services.mapper.overload import guard_of
 from services.mapper.settings import step
+from services.warm import warm_stage
 
 if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
-    from dovetail.stream.loop import Handler
+    from dovetail.stream.handler import Handler
 
 
 def build(context: Context) -> Handler:
@@ -25,4 +26,4 @@ def concerns(pipeline: Pipeline) -> object:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage(MAPPER, step, build, concerns))
+    sys.exit(run_stage(MAPPER, step, build, concerns, warm=warm_stage))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dovetail.stream.loop import Step
+from dovetail.stream.handler import Step
 
 if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
-    from dovetail.stream.loop import Move
+    from dovetail.stream.handler import Move
     from dovetail.stream.slot_state import SlotState
     from services.spark.enrich_look import Question, Said
     from services.spark.runs import Run

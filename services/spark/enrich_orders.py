@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from dovetail.contracts.control_pb2 import Command
 from dovetail.service.orders import Orders
 from dovetail.service.revision import Revision
-from dovetail.stream.loop import Move
+from dovetail.stream.handler import Move
 from dovetail.topology import ENRICH
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from bisect import bisect_left
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ class Sample:
     at: float
     answered: int
     """Events enriched, unmatched or dead-lettered, by the ledgers."""
+    by_slot: dict[int, int] = field(default_factory=dict)
+    """Events answered, by the slot of their key."""
 
 
 class Flow:
@@ -62,6 +64,20 @@ class Flow:
                 return sample.at - since
         return None
 
+    def until_every_slot(self, since: float) -> float | None:
+        """Seconds from `since` until each slot has answered something; None if one never did."""
+        first = bisect_left(self.samples, since, key=lambda sample: sample.at)
+        after = self.samples[first:]
+        if not after:
+            return None
+        # What was committed before the fault may show in the first look after it.
+        before, silent = after[0].by_slot, set(after[0].by_slot)
+        for sample in after[1:]:
+            silent -= {slot for slot in silent if sample.by_slot.get(slot, 0) > before[slot]}
+            if not silent:
+                return sample.at - since
+        return None
+
     def longest_silence(self) -> tuple[float, float]:
         """How long at most no answer came, and since when."""
         moved = [(0.0, 0)]
@@ -76,11 +92,11 @@ class Flow:
             while not self._stop.is_set():
                 began = self._clock()
                 with contextlib.suppress(Unavailable):
-                    self._take(began, auditor.audit())
+                    self._take(began, auditor.audit(), auditor.answered_by_slot())
                 self._stop.wait(max(0.02, began + _EVERY_S - self._clock()))
 
-    def _take(self, began: float, seen: Audit) -> None:
+    def _take(self, began: float, seen: Audit, by_slot: dict[int, int]) -> None:
         self.latest = began, seen
         answered = seen.enriched + seen.unmatched + seen.dead_lettered
-        self.samples.append(Sample(self._clock(), answered))
+        self.samples.append(Sample(self._clock(), answered, by_slot))
         self.off += [f"{self._clock():.1f} s: {problem}" for problem in seen.problems]

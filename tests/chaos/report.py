@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tests.chaos.saboteur import Entry
 
 _SHOWN = 20
+_ALONE_S = 10.0
+"""A kill with no other fault for so long before and after it is a single one."""
+WANTED_S = 10.0
+"""From a single kill to the next answer of every slot."""
 
 
 @dataclass
@@ -60,6 +64,30 @@ class Outcome:
             yield f"{entry.at:6.1f} s {caught:>10}  {entry.text}"
         yield "Caught up: all that had been sent when the fault began is answered."
 
+    def single_kills(self) -> Iterator[tuple[float, Entry]]:
+        """The kills of one process while all else was well, with how long they were felt."""
+        if self.flow is None:
+            return
+        for entry in self.timeline:
+            near = (one for one in self.timeline if abs(one.at - entry.at) < _ALONE_S)
+            if not entry.is_kill or any(one is not entry for one in near):
+                continue
+            seconds = self.flow.until_every_slot(entry.at)
+            if seconds is not None:
+                yield seconds, entry
+
+    def _single(self) -> Iterator[str]:
+        """What is told, never asserted: a machine that others share may take longer."""
+        found = sorted(self.single_kills(), key=lambda one: one[0], reverse=True)
+        if not found:
+            yield "single kills  none: another fault was near each of them"
+            return
+        (longest, entry), late = found[0], sum(one > WANTED_S for one, _ in found)
+        yield (
+            f"single kills  {len(found)}, {longest:.1f} s at most until every slot had answered "
+            f"({entry.text}, at {entry.at:.1f} s); {late} took longer than {WANTED_S:.0f} s"
+        )
+
     def _counts(self) -> Iterator[str]:
         killed = Counter(name.partition("-")[0] for name in self.kills)
         each = ", ".join(f"{name} {number}" for name, number in sorted(killed.items()))
@@ -69,6 +97,7 @@ class Outcome:
         for zombie in self.zombies:
             yield f"zombie        {zombie}"
         if self.flow is not None:
+            yield from self._single()
             silence, since = self.flow.longest_silence()
             yield f"silence       {silence:.1f} s at most without an answer, from {since:.1f} s on"
             for off in self.flow.off[:_SHOWN]:

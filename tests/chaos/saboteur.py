@@ -41,6 +41,8 @@ class Entry:
     """How many events had been sent by then."""
     is_fault: bool
     """Else it is the end of one, or what else is worth a line."""
+    is_kill: bool = False
+    """Of one process that is started again."""
 
 
 @dataclass(order=True)
@@ -123,7 +125,9 @@ class Saboteur:
         if not age:
             self._later(_RETRY_S, partial(self._hit, fault))
             return
-        self._tell(f"{fault.kind}: {name}, {age:.1f} s after its start", is_fault=True)
+        is_kill = fault.kind is Kind.KILL
+        text = f"{fault.kind}: {name}, {age:.1f} s after its start"
+        self._tell(text, is_fault=True, is_kill=is_kill)
         match fault.kind:
             case Kind.TERMINATE:
                 self._pipeline.send_signal(name, signal.SIGTERM)
@@ -223,6 +227,6 @@ class Saboteur:
     def _at(self, moment: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._due, _Due(moment, next(self._numbers), act))
 
-    def _tell(self, text: str, *, is_fault: bool = False) -> None:
-        self.timeline.append(Entry(self._clock(), text, self._sent(), is_fault))
+    def _tell(self, text: str, *, is_fault: bool = False, is_kill: bool = False) -> None:
+        self.timeline.append(Entry(self._clock(), text, self._sent(), is_fault, is_kill))
         self._report(f"{self._clock():7.1f} s  {text}")

@@ -18,8 +18,8 @@ from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, INGEST, MAPPER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SESSION_S = 10.0
-"""After so much silence a member of a consumer group counts as dead (`dovetail.stream.loop`)."""
+SESSION_S = 6.0
+"""After so much silence a node counts as dead to the others (`dovetail.stream.loop`)."""
 NODES = 2
 """With how many nodes a run begins."""
 ROUND_S = 300.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
@@ -13,9 +14,11 @@ from confluent_kafka import Producer
 from dovetail.errors import Unavailable
 from dovetail.settings import Settings
 from dovetail.stream import loop, rdkafka
-from dovetail.stream.loop import Handler, Loop, Step
+from dovetail.stream.handler import Handler, Step
+from dovetail.stream.loop import Loop
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.stream.rdkafka.errors import TIMED_OUT
 from dovetail.stream.topics import admin_of, ensure_topics, unstable
 from dovetail.topology import Keeps, Stage, Topic
 from tests.integration.hanging import hanging
@@ -67,9 +70,9 @@ def send(settings, topic, values):
     assert producer.flush(30) == 0
 
 
-def new_loop(settings, source, handler, steps, writes=(), linger_s=0.5):
+def new_loop(settings, source, handler, steps, writes=(), linger_s=0.5, stage=None):
     return Loop(
-        Stage("test", source, writes),
+        stage or Stage("test", source, writes),
         f"{source.name}.group",
         settings,
         handler,
@@ -79,8 +82,8 @@ def new_loop(settings, source, handler, steps, writes=(), linger_s=0.5):
 
 
 @contextmanager
-def running(settings, source, handler, steps, writes=()):
-    loop = new_loop(settings, source, handler, steps, writes)
+def running(settings, source, handler, steps, writes=(), stage=None):
+    loop = running.loop = new_loop(settings, source, handler, steps, writes, stage=stage)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -232,6 +235,102 @@ def test_offsets_that_a_broker_forgot_to_end_are_ended_and_what_they_stood_for_i
     with running(settings, source, Copier(output), [], (output,)) as offsets:
         await_(lambda: committed(offsets) == 2 * len(first), "the second were not committed")
     assert sorted(visible(settings, output)) == sorted(first + second)
+
+
+class Failing(Recorder):
+    """Its first step ends with a transaction of which nobody knows what became."""
+
+    def handle(self, records, producer, ledger):
+        super().handle(records, producer, ledger)
+        if len(self.calls) == 1:
+            raise KafkaFailure("committing", TIMED_OUT)
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """A broker that does not answer for some calls; `answers` says whether it is there at all."""
+    there = SimpleNamespace(calls=0, answers=False, real=loop.producer_of)
+
+    def producer_of(*args):
+        if there.calls > 0:
+            there.calls -= 1
+            raise KafkaFailure("starting transactions", TIMED_OUT)
+        return there.real(*args)
+
+    monkeypatch.setattr(loop, "producer_of", producer_of)
+    monkeypatch.setattr(rdkafka.Consumer, "reaches_a_broker", lambda *_: there.answers)
+    monkeypatch.setattr(loop, "_PAUSES_S", (0.1,))
+    return there
+
+
+def test_a_broker_that_is_away_for_longer_than_any_call_waits_is_waited_for(settings, source, away):
+    values = [b"%d" % number for number in range(RECORDS)]
+    send(settings, source, values)
+    steps, reasons = [], set()
+    away.calls = 3  # at its start
+    with running(settings, source, Failing(), steps) as offsets:
+        await_(lambda: not away.calls, "it has not started")
+        away.calls = 20
+
+        def goes_on():
+            reasons.add(running.loop.reason)
+            assert running.loop.still_s < 5
+            return committed(offsets) == RECORDS
+
+        await_(goes_on, "not everything was committed")
+    waiting = f"waiting for the Kafka broker at {settings.bootstrap}: "
+    assert any(reason.startswith(waiting) for reason in reasons)
+    assert not away.calls
+
+
+def test_who_undoes_its_steps_for_ever_although_the_broker_is_there_makes_no_turn(
+    settings, source, away
+):
+    class Endless(Failing):
+        def handle(self, records, producer, ledger):
+            away.calls = 1_000_000
+            super().handle(records, producer, ledger)
+
+    away.answers = True
+    send(settings, source, [b"1"])
+    with running(settings, source, Endless(), []):
+        await_(lambda: "starting transactions" in running.loop.reason, "nothing was undone")
+        await_(lambda: running.loop.still_s > 1, "it has made a turn")
+
+
+def test_what_a_lost_node_left_open_is_ended_by_whoever_has_its_partitions_then(
+    settings, source, output
+):
+    """Nobody waits until the broker ends it, which it does after half a minute."""
+    group = f"{source.name}.group"
+    stage = Stage("test", source, (output,), per_node=True)
+    lost = confluent_kafka.Consumer(
+        settings.client(
+            {
+                "group.id": group,
+                "group.instance.id": f"{group}.1",
+                "session.timeout.ms": 6_000,
+                "partition.assignment.strategy": "cooperative-sticky",
+            }
+        )
+    )
+    lost.subscribe([source.name])
+    open_one = rdkafka.Producer(settings.client({"transactional.id": f"{group}.1"}))
+    open_one.init_transactions(30)
+    with running(settings, source, Copier(output), [], stage=stage) as offsets:
+        await_(lambda: lost.poll(0.1) or len(lost.assignment()) == 1, "it is no member")
+        await_(lambda: len(running.loop.partitions) == 1, "it has not shared")
+        open_one.begin()
+        open_one.send(output.name, b"never", 0, key=b"never")
+        open_one.flush(30)
+        assert unstable(admin_of(settings), output) == [0]
+        # Killed: a client that is closed leaves its static membership as it is.
+        lost.close()
+        send(settings, source, [b"1", b"2"])
+        await_(lambda: committed(offsets) == 2, "its partitions are nobody's")
+        assert unstable(admin_of(settings), output) == []
+    open_one.close()
+    assert sorted(visible(settings, output)) == [b"1", b"2"]
 
 
 def test_who_is_replaced_in_the_middle_of_a_step_ends_and_takes_nothing_back(settings, source):

@@ -15,8 +15,9 @@ from dovetail.settings import Settings
 from dovetail.stream import forgotten
 from dovetail.stream import loop as loops
 from dovetail.stream.forgotten import require_remembered
+from dovetail.stream.handler import Handler, Move, Step
 from dovetail.stream.ledger import parse
-from dovetail.stream.loop import Handler, Loop, Move, Step
+from dovetail.stream.loop import Loop
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.topology import Keeps, Stage, Topic, Topology

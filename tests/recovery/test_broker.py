@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 from dovetail.errors import ConfigError, StackError
 from dovetail.stream.forgotten import require_remembered
 from dovetail.stream.topics import admin_of, beginnings, ends
-from dovetail.topology import INGEST, Keeps
+from dovetail.topology import CONTROL, INGEST, Keeps
 from tests.chaos.run import KEYS
 from tests.recovery.kit import WITHIN_S, Dovetail, assert_exact, goes_on, sales, under_load
 
@@ -91,6 +91,37 @@ def test_a_lost_broker_begins_anew_and_the_source_is_sent_again(make_pipeline, s
             post(pipeline, part, lines)
         audit = assert_exact(pipeline, dovetail, PARTS * EVENTS_A_PART)
         assert audit["unmatched"] > 0
+
+
+AWAY_S = 120.0
+"""Longer than any call waits by itself."""
+
+
+def test_a_broker_that_is_away_for_two_minutes_is_waited_for(make_pipeline, stack):
+    with make_pipeline(sales(nodes=2)) as pipeline:
+        dovetail = Dovetail(pipeline)
+        with under_load(pipeline) as load:
+            goes_on(pipeline)
+            lifetimes = {name: pipeline.lifetime(name) for name in pipeline.names()}
+            stack.broker.send(signal.SIGKILL)
+            ends = time.monotonic() + AWAY_S
+            said = {}
+            while time.monotonic() < ends:
+                pipeline.pause(1)
+                for name in pipeline.names():
+                    assert httpx.get(f"{pipeline.url(name)}/health", timeout=30).is_success
+                    answer = httpx.get(f"{pipeline.url(name)}/ready", timeout=30).json()
+                    said.setdefault(name, set()).add(answer.get("reason", ""))
+            stack.broker.stop()
+            stack.broker.prepare()
+            stack.broker.start()
+            stack.broker.wait_until_healthy()
+            goes_on(pipeline)
+        for name, lifetime in lifetimes.items():
+            assert pipeline.lifetime(name) > lifetime + AWAY_S, f"{name} has ended meanwhile"
+            if name != CONTROL:
+                assert any("waiting for the Kafka broker" in reason for reason in said[name]), said
+        assert_exact(pipeline, dovetail, load.sent)
 
 
 def test_forgotten_offsets_are_noticed_and_set_by_hand(make_pipeline):

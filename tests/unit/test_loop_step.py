@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.stream.loop import Step
+from dovetail.stream.handler import Step
 from dovetail.stream.rdkafka import Records
 
 STEP = Step(max_records=100, max_bytes=1_000, linger_s=0.1)

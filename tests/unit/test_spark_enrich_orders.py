@@ -9,7 +9,7 @@ from dovetail.contracts.control_pb2 import Command
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.orders import digest_of
 from dovetail.service.revision import Revision
-from dovetail.stream.loop import Move
+from dovetail.stream.handler import Move
 from services.spark.enrich_orders import Standing
 
 SPEC = {

@@ -76,6 +76,16 @@ class Client:
             raise ValueError("this Kafka client is closed")
         return self._client
 
+    def reaches_a_broker(self, timeout_s: float, topic: int | None = None) -> bool:
+        """Ask about a topic, or about none, until one answers; tell whether it did."""
+        found = ctypes.c_void_p()
+        failed = self._lib.metadata(
+            self._handle, 0, topic, ctypes.byref(found), milliseconds(timeout_s)
+        )
+        if not failed:
+            self._lib.metadata_destroy(found)
+        return not failed
+
     def close(self) -> None:
         if self._client is not None:
             self._end()

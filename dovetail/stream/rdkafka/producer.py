@@ -199,7 +199,8 @@ class Producer(Client):
 
     def init_transactions(self, timeout_s: float) -> None:
         """Fence whoever used this transactional.id before, and end what it left open."""
-        self._connect(min(timeout_s, _CONNECTED_S))
+        # Whoever looks for a coordinator before there is a broker looks again after 0.5 s.
+        self.reaches_a_broker(min(timeout_s, _CONNECTED_S))
         check_error(
             self._lib.init_transactions(self._handle, milliseconds(timeout_s)),
             "starting transactions",
@@ -207,19 +208,7 @@ class Producer(Client):
 
     def _look_at(self, topic: str) -> None:
         """Hear of the partitions that a topic has got since the last look."""
-        self._ask(self._topic(topic), _LOOK_S)
-
-    def _connect(self, timeout_s: float) -> None:
-        """Wait for a broker: whoever looks for a coordinator before looks again after 0.5 s."""
-        self._ask(None, timeout_s)
-
-    def _ask(self, topic: int | None, timeout_s: float) -> None:
-        found = ctypes.c_void_p()
-        told = self._lib.metadata(
-            self._handle, 0, topic, ctypes.byref(found), milliseconds(timeout_s)
-        )
-        if not told:
-            self._lib.metadata_destroy(found)
+        self.reaches_a_broker(_LOOK_S, self._topic(topic))
 
     def begin(self) -> None:
         check_error(self._lib.begin_transaction(self._handle), "beginning a transaction")

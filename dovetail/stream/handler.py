@@ -1,0 +1,103 @@
+"""What a stage brings to the loop (loop.py): a handler, and how large its steps are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dovetail.stream.ledger import Ledger
+    from dovetail.stream.rdkafka import Producer, Records
+
+A_LOT = 4 << 20
+"""Bytes in one step: some hundred thousand events a second."""
+
+
+class Handler(ABC):
+    """What a stage does with a batch; everything around it is the loop's."""
+
+    @abstractmethod
+    def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
+        """Send the output of these records, and enter into the ledger what became of them."""
+
+    def assign(self, partitions: list[int]) -> None:
+        """These partitions are this process's from now on."""
+
+    def open(self, partition: int, ledger: Ledger) -> None:
+        """A partition is read from its committed offset on; the ledger has what stands there."""
+
+    def revoke(self, partitions: list[int]) -> None:
+        """These partitions are another's now; called between steps only."""
+
+    def between_steps(self) -> None:
+        """Called at every turn, also when nothing arrives."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps records beyond their step, and `drop` has to be called."""
+        return False
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work without new records."""
+        return False
+
+    @property
+    def full(self) -> bool:
+        """Whether no more records can be taken now."""
+        return False
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it would take more records in the same step."""
+        return False
+
+    def offsets(self, positions: dict[int, int], touched: set[int]) -> dict[int, int]:
+        """What to commit, by partition: here all that was read of those with new records."""
+        return {partition: positions[partition] for partition in touched}
+
+    def drop(self) -> None:
+        """Forget all that is held: it will be read again from what is committed."""
+
+    def waiting_for(self) -> str:
+        """Why it is not ready, beyond the loop's own reasons; empty when it is."""
+        return ""
+
+    def alarm(self) -> str:
+        """What somebody should look at although it works; empty if nothing is."""
+        return ""
+
+    def figures(self) -> dict[str, float]:
+        """Figures of this moment, by name: bytes held, budget, …."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An order to read on from other offsets, by partition; each number is obeyed once."""
+
+    number: int
+    offsets: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How much a step takes at most, and how far apart steps start at least."""
+
+    max_records: int
+    max_bytes: int
+    linger_s: float
+    """While little comes. A transaction costs the broker the same whatever it carries, so steps
+    grow longer with what the last one took, up to three times."""
+
+    def pause(self, taken: int) -> float:
+        """From the start of a step that took so many bytes to that of the next."""
+        return self.linger_s * (1 + 2 * min(1.0, taken / A_LOT))
+
+    def is_full(self, records: Records) -> bool:
+        """Whether a step that takes these is about as large as one can be."""
+        return len(records) >= self.max_records or len(records.data) > self.max_bytes * 3 // 4
