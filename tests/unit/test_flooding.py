@@ -18,7 +18,7 @@ from dovetail.join.overlap.exchange import IntervalEvents
 from dovetail.join.overlap.index import sort_in
 from dovetail.join.phase import Relation
 from dovetail.join.pool import NONE
-from dovetail.join.seeds import FACTOR, SEEDS, SHIFT, TEXT_WORDS
+from dovetail.join.seeds import FACTOR, SEEDS, SHIFT, TEXT_WORDS, new_seeds
 from dovetail.join.stir import identity, stirred
 from dovetail.join.table import EMPTY, find, new_table, put
 
@@ -150,4 +150,4 @@ def test_every_byte_of_a_text_and_its_length_count(length):
 
 
 def test_each_process_has_seeds_of_its_own():
-    assert not (SEEDS.copy() == SEEDS.copy()).any()
+    assert not (new_seeds() == new_seeds()).any()
