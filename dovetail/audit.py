@@ -22,7 +22,9 @@ from dovetail.stream import ledger
 from dovetail.stream.late import LateReader, unbalanced
 from dovetail.stream.ledger import dead_letters, of, parse, shed_events
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.old_states import OldStates
 from dovetail.stream.slot_state import SlotState, as_stages
+from dovetail.stream.states import StatesReader
 from dovetail.stream.topics import admin_of, beginnings, ends
 from dovetail.stream.unread import Unread
 
@@ -156,11 +158,8 @@ class Auditor:
             for stage in topology.stages
             if not topology.by_spark
         }
-        self._states = {
-            link.number: CommittedOffsets(settings, topology.group(services.ENRICH), link.mapped)
-            for link in topology.links
-            if topology.by_spark
-        }
+        self._states = StatesReader(settings, topology.states, self._admin)
+        self._old_states = OldStates(settings, topology) if topology.by_spark else None
 
     def audit(self) -> Audit:
         late = self._late.read().counts
@@ -197,12 +196,12 @@ class Auditor:
             for stage in reversed(self._topology.stages)
         }
 
-    def _slot_states(self) -> Iterator[SlotState]:
-        found = {number: self._states[number].read() for number in reversed(self._states)}
-        for slot in range(self._topology.pipeline.slots):
-            # A slot that has not committed yet has everything before it.
-            texts = (at[slot].text if slot in at else "" for _, at in sorted(found.items()))
-            yield SlotState.parse(*texts)
+    def _slot_states(self) -> list[SlotState]:
+        found = self._states.read()
+        if not found.run and self._old_states:
+            found = self._old_states.read()
+        # A slot that has not committed yet has everything before it.
+        return [found.slots.get(slot, SlotState()) for slot in range(self._topology.pipeline.slots)]
 
     def _of(
         self, committed: dict[str, dict[int, Committed]], waiting: int, late: Counter[str]
@@ -237,8 +236,9 @@ class Auditor:
         return sum(last[number] - taken[number] for number in waiting)
 
     def close(self) -> None:
-        for offsets in (*self._offsets.values(), *self._states.values()):
-            offsets.close()
+        for reader in (*self._offsets.values(), self._states, self._old_states, self._late):
+            if reader is not None:
+                reader.close()
 
 
 def _problems(stages: dict[str, Counter[str]], topology: Topology) -> Iterator[str]:

@@ -156,7 +156,8 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
         yield from _of_requests(link)
         yield Permission(Resource.TOPIC, link.clean.name, Operation.ALTER)
         # Whether Spark has run the pipeline (engines.py).
-        yield from looks_at(link.group(ENRICH), link.mapped.name)
+        yield Permission(Resource.TOPIC, link.states.name, Operation.DESCRIBE)
+        yield from _of_old_states(link)
     elif kind == MAPPER and link.pipeline.overload:
         for service in (MAPPER, CACHE_PHASE, DISK_PHASE):
             yield from looks_at(link.group(service), link.stage(service).reads.name)
@@ -184,8 +185,8 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     # The sum of all ledgers (audit.py), and what waits in front of ingest.
     yield from _of_audit(topology)
     if topology.by_spark:
-        for link in topology.links:
-            yield from looks_at(topology.group(ENRICH), link.mapped.name)
+        yield from reads(topology.states.name)
+        yield from _of_old_states(topology)
     yield from reads(topology.source.name)
     # What a stage has read is purged.
     for stage in topology.stages:
@@ -198,6 +199,12 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     yield transacts(topology.group("replay"))
 
 
+def _of_old_states(topology: Topology) -> Iterator[Permission]:
+    """What a release before this one has left beside offsets (stream/old_states.py)."""
+    for topic in (topology.clean, *(link.mapped for link in topology.links)):
+        yield from looks_at(topology.group(ENRICH), topic.name)
+
+
 def _of_audit(topology: Topology) -> Iterator[Permission]:
     """What the services have behind them, and backfill."""
     for stage in topology.stages:
@@ -206,18 +213,20 @@ def _of_audit(topology: Topology) -> Iterator[Permission]:
 
 
 def _of_enrich(topology: Topology) -> Iterator[Permission]:
-    """The whole pipeline on Spark: its slots' states are offsets on each link's `mapped`."""
+    """The whole pipeline on Spark: its slots' states are messages on `states`."""
     group = topology.group(ENRICH)
     yield Permission(Resource.TOPIC, topology.source.name, Operation.READ)
-    yield Permission(Resource.GROUP, group, Operation.READ)
+    yield transacts(group)
     yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
-    # Where the number of the run stands.
+    yield from reads(topology.states.name)
+    # Where a release before this one had them, and the number of its run, which ends it.
+    yield Permission(Resource.GROUP, group, Operation.READ)
     yield Permission(Resource.TOPIC, topology.clean.name, Operation.READ)
     for link in topology.links:
         yield Permission(Resource.TOPIC, link.mapped.name, Operation.READ)
         yield from reads(link.migrations.name)
     answers = (topology.enriched, topology.unmatched, topology.parked)
-    for topic in (*answers, topology.dead_letter, topology.shed):
+    for topic in (*answers, topology.dead_letter, topology.shed, topology.states):
         yield writes(topic.name)
     yield from reads(CONTROL_TOPIC)
     yield writes(STATS_TOPIC)

@@ -230,6 +230,11 @@ class Topology:
         return self._topic(BACKFILL, self.pipeline.slots + 1, Keeps.LATEST)
 
     @cached_property
+    def states(self) -> Topic:
+        """What the slots have behind them where Spark runs the pipeline, and the run's number."""
+        return self._topic("states", self.pipeline.slots + 1, Keeps.LATEST)
+
+    @cached_property
     def foreign(self) -> Topic:
         """Messages on an internal topic that are not the pipeline's, refused by who reads it."""
         return self._topic("foreign", 1)
@@ -336,6 +341,7 @@ class Topology:
         yield self.parked
         yield self.still_unmatched
         yield self.backfill
+        yield self.states
         yield self.foreign
         yield self.requests
         yield Topic(CONTROL_TOPIC, 1, Keeps.LATEST)

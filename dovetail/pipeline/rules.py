@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.pipeline.hints import count, did_you_mean
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Draft, Engine, FieldType, Format, Framing, Shed
+from dovetail.pipeline.shape import Draft, FieldType, Format, Framing, Shed
 from dovetail.stream.events import paths
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
 
@@ -223,22 +223,6 @@ def _every_node_has_a_slot(draft: Draft) -> Iterator[Problem]:
             ("nodes",),
             f"{count(draft.nodes, 'node')} cannot share {count(draft.slots, 'slot')};"
             f" write at least slots: {draft.nodes}, or fewer nodes",
-        )
-
-
-MOST_SPARK_PARTITIONS = 128
-"""Source partitions whose offsets a slot can write beside its counts (stream/slot_state.py)."""
-
-
-@_rule("engine", "source.partitions")
-def _spark_does_what_it_can(draft: Draft) -> Iterator[Problem]:
-    if draft.engine is not Engine.SPARK:
-        return
-    if draft.source.partitions > MOST_SPARK_PARTITIONS:
-        yield Problem(
-            ("source", "partitions"),
-            f"engine: spark reads at most {MOST_SPARK_PARTITIONS} of them; write fewer, or"
-            " engine: services",
         )
 
 

@@ -47,6 +47,7 @@ DERIVED_TOPICS = (
     "requests",
     "still-unmatched",
     "backfill",
+    "states",
     "foreign",
 )
 LINK_TOPICS = ("mapped", "missed", "migrations", "progress")

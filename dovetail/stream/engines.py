@@ -14,7 +14,9 @@ from dovetail.audit import Auditor
 from dovetail.errors import ConfigError
 from dovetail.pipeline.spec import Engine
 from dovetail.stream.offsets import CommittedOffsets
-from dovetail.topology import ENRICH, INGEST, Topology
+from dovetail.stream.old_states import OldStates
+from dovetail.stream.topics import admin_of, ends
+from dovetail.topology import INGEST, Topology
 
 if TYPE_CHECKING:
     from dovetail.settings import Settings
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 def require_services(settings: Settings, topology: Topology) -> None:
     """Raise a ConfigError if Spark has run the pipeline."""
-    with closing(CommittedOffsets(settings, topology.group(ENRICH), topology.mapped)) as offsets:
-        if offsets.read():
+    with closing(OldStates(settings, topology)) as old:
+        if any(ends(admin_of(settings), topology.states)) or old.read().run:
             raise ConfigError(
                 f"{topology.pipeline.name} was run by Spark, and the services would answer its "
                 f"events once more: write engine: spark, or give the pipeline another name"

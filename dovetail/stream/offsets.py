@@ -6,6 +6,7 @@ group coordinator is not there yet, that call brings the whole process down (lib
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from dovetail.topology import Topic
 
 _TIMEOUT_S = 30
+_PAUSE_S = 0.1
+_MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""A group's coordinator goes to another broker, or is only being made: it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +59,25 @@ class CommittedOffsets:
 
     def read(self) -> dict[int, Committed]:
         """By partition, without those of which nothing is committed."""
-        numbers = range(partitions_of(self._consumer, self._topic))
-        asked = [TopicPartition(self._topic.name, number) for number in numbers]
-        try:
-            found = self._consumer.committed(asked, timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failure(error) from error
+        found = self._found()
         for at in found:
             if at.error is not None and is_refused(at.error.code()):
                 raise self._failure(at.error)
         return {
             at.partition: Committed(at.offset, at.metadata or "") for at in found if at.offset >= 0
         }
+
+    def _found(self) -> list[TopicPartition]:
+        numbers = range(partitions_of(self._consumer, self._topic))
+        asked = [TopicPartition(self._topic.name, number) for number in numbers]
+        until = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                return self._consumer.committed(asked, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > until:
+                    raise self._failure(error) from error
+            time.sleep(_PAUSE_S)
 
     def _failure(self, error: KafkaError | KafkaException) -> DovetailError:
         text = f"offsets of {self._group} cannot be read"

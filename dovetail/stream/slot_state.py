@@ -1,11 +1,10 @@
-"""What a slot has behind it where Spark runs the pipeline: the text beside its offset.
+"""What a slot has behind it where Spark runs the pipeline: its latest message on `states`.
 
     enriched=790,in=812,outputs=801,unmatched=22,@0=1205,@1=1188
 
 The ledger's counts (ledger.py), and for each source partition the offset below which every event
-of the slot is answered. It is committed in the transaction that carries the answers, for the slot's
-partition of `mapped`: the topic whose place the shuffle takes. What became of the slot's events at
-a chain's further tables stands beside the offsets of those links' `mapped`, as texts of their own.
+of the slot is answered. It is written in the transaction that carries the answers (states.py). What
+became of the slot's events at a chain's further tables stands in lines of its own behind it.
 
 So output, counts and positions become visible together or never, and who begins again has only to
 leave out what is below the slot's positions, whatever batches it is given.
@@ -44,6 +43,15 @@ class SlotState:
             if name.startswith(_AT)
         }
         return cls(counts, positions, tuple(map(ledger.parse, further)))
+
+    @classmethod
+    def of_message(cls, message: bytes) -> SlotState:
+        return cls.parse(*message.decode().split("\n"))
+
+    @property
+    def message(self) -> bytes:
+        links = range(1, len(self.further) + 2)
+        return "\n".join(self.of_link(number).text for number in links).encode()
 
     @property
     def text(self) -> str:

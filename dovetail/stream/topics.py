@@ -142,13 +142,18 @@ def spans(admin: AdminClient, topic: Topic) -> dict[int, Span]:
     return {number: Span(*both) for number, both in enumerate(zip(first, written, strict=False))}
 
 
-def unstable(admin: AdminClient, topic: Topic) -> list[int]:
-    """The partitions on which somebody's transaction is open."""
+def settled_ends(admin: AdminClient, topic: Topic) -> list[int | None]:
+    """Where each partition ends; None where somebody's transaction is open."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     # In this order: what is written in between is not taken for open.
     written = _offsets(admin, topic, latest, IsolationLevel.READ_UNCOMMITTED)
-    stable = _offsets(admin, topic, latest)
-    return [number for number, end in enumerate(written) if stable[number] < end]
+    stable = ends(admin, topic)
+    return [at if at >= written[number] else None for number, at in enumerate(stable)]
+
+
+def unstable(admin: AdminClient, topic: Topic) -> list[int]:
+    """The partitions on which somebody's transaction is open."""
+    return [number for number, end in enumerate(settled_ends(admin, topic)) if end is None]
 
 
 def _offsets(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
-from dovetail.stream.late import LateReader
+from dovetail.stream.late import read_late
 from dovetail.stream.topics import admin_of, ends
 from dovetail.stream.whole import Identity, place_of, read_all
 
@@ -67,7 +67,7 @@ class Reader:
 
 def _answered(settings: Settings, topology: Topology) -> dict[str, int]:
     """How far backfill has come in each of its inputs; nothing if it has never run."""
-    late = LateReader(settings, topology).read()
+    late = read_late(settings, topology)
     if not late.slots:
         return {}
     found = late.positions(topology)

@@ -7,24 +7,20 @@
     4. send the new states, positions and counts, to `backfill`
     5. commit
 
-As in `enrich` (enrich_commit.py), but for where the states stand: see dovetail/stream/late.py. So a
-portion that is run again, whole or in part, by whomever, is written once.
-
-A new driver writes the next number first, under an id of its own, then fences every node's id.
-A task that a dead driver has left behind is fenced by that if it had begun, and reads the
-number and stops if it begins later.
+As in `enrich` (enrich_commit.py). So a portion that is run again, whole or in part, by whomever, is
+written once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dovetail.errors import Unavailable
-from dovetail.stream.late import KEY, Late, read_late, run_partition
+from dovetail.stream.late import Late, read_late
 from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.stream.states import write_run, write_slots
 from dovetail.stream.takeover import Written
 from dovetail.topology import BACKFILL
-from services.spark.enrich_commit import taken_over
+from services.spark.enrich_commit import require_run, taken_over
 
 if TYPE_CHECKING:
     from dovetail.settings import Settings
@@ -41,7 +37,7 @@ def take_over(settings: Settings, topology: Topology) -> Late:
     try:
         run = read_late(settings, topology).run + 1
         producer.begin()
-        producer.send(topology.backfill.name, b"%d" % run, run_partition(topology), key=KEY)
+        write_run(producer, topology.backfill, run)
         producer.commit(_TIMEOUT_S)
     finally:
         producer.close()
@@ -49,15 +45,8 @@ def take_over(settings: Settings, topology: Topology) -> Late:
     for node in range(topology.pipeline.slots):
         taken_over(settings, _id(topology, node)).close()
     late = read_late(settings, topology)
-    require_run(topology, late, run)
+    require_run(topology.group(BACKFILL), late, run)
     return late
-
-
-def require_run(topology: Topology, late: Late, run: int) -> None:
-    if late.run != run:
-        raise Unavailable(
-            f"run {run} of {topology.group(BACKFILL)} is over: run {late.run} has taken its place"
-        )
 
 
 class NodeTransaction:
@@ -71,7 +60,7 @@ class NodeTransaction:
         self.producer: Producer = taken_over(settings, _id(topology, node), written)
         try:
             self.late = read_late(settings, topology)
-            require_run(topology, self.late, run)
+            require_run(topology.group(BACKFILL), self.late, run)
             self.producer.begin()
         except BaseException:
             self.producer.close()
@@ -79,8 +68,7 @@ class NodeTransaction:
 
     def commit(self, states: dict[int, SlotState]) -> None:
         # Step 4
-        for slot, state in states.items():
-            self.producer.send(self._topology.backfill.name, state.text.encode(), slot, key=KEY)
+        write_slots(self.producer, self._topology.backfill, states)
         # Step 5
         self.producer.commit(_TIMEOUT_S)
         self.producer.close()

@@ -29,7 +29,6 @@ from pyspark.errors import PySparkException
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.join.line import CrowdedError
 from dovetail.pipeline.check import require_master
-from dovetail.pipeline.rules import MOST_SPARK_PARTITIONS
 from dovetail.pipeline.spec import Engine
 from dovetail.service import logs
 from dovetail.stream import ledger
@@ -283,11 +282,6 @@ class Enrichment:
     def _as_it_is(self) -> Pipeline:
         """The pipeline with as many source partitions as there are now."""
         partitions = partitions_of(admin_of(self._settings), self._topology.source)
-        if partitions > MOST_SPARK_PARTITIONS:
-            raise ConfigError(
-                f"{self._topology.source.name} has {partitions} partitions, and engine: spark reads"
-                f" at most {MOST_SPARK_PARTITIONS}: write engine: services"
-            )
         source = self.pipeline.source.model_copy(update={"partitions": partitions})
         return self.pipeline.model_copy(update={"source": source})
 

@@ -4,15 +4,16 @@
        it left open is undone
     2. read the run's number and the states of the node's slots; another run's number ends it here
     3. send the answers to the events that the states do not cover yet
-    4. send the new states, positions and counts, into the transaction
+    4. send the new states, positions and counts, to `states`
     5. commit
 
 A task that is tried again, or twice at once, writes once: the later one has fenced the earlier
 one, or finds what that one has committed. So does a batch that is run again, whole or in part.
 
 A process that was left behind by a dead driver may start such a task late. That is what the run's
-number is for: a new driver writes the next one first, then fences every node's id. Whoever took
-over before that is fenced; whoever does so later reads the number and stops.
+number is for: a new driver writes the next one first, under an id of its own, then fences every
+node's id. Whoever took over before that is fenced; whoever does so later reads the number and
+stops.
 
 An id that is still ours needs no new producer: nobody has committed for these slots since we did.
 
@@ -23,39 +24,28 @@ open, and to fence its last holder is all there is to do.
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
 from dovetail.errors import Unavailable
-from dovetail.permissions import Operation, Permission, Resource, transacts, writes
-from dovetail.stream import ledger
+from dovetail.permissions import transacts, writes
 from dovetail.stream.acls import refusal
-from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
+from dovetail.stream.old_states import OldStates
+from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.stream.rdkafka.producer import QUEUE_BYTES, QUEUE_MESSAGES
-from dovetail.stream.refusals import failure as failure_of
-from dovetail.stream.slot_state import SlotState
+from dovetail.stream.states import States, StatesReader, write_run, write_slots
 from dovetail.stream.takeover import Written
 from dovetail.stream.takeover import take_over as take_id_over
 from dovetail.topology import ENRICH, LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from dovetail.errors import DovetailError
     from dovetail.settings import Settings
+    from dovetail.stream.slot_state import SlotState
     from dovetail.topology import Topology
 
 _TIMEOUT_S = 30.0
-_PAUSE_S = 0.1
-_MOVING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
-"""A group's coordinator goes to another broker, or is only being made: it is asked again."""
 _TRANSACTION_MS = 600_000
 """What a node may take for its part of a batch. Only one that is never tried again keeps readers
 of the output waiting for so long."""
@@ -63,97 +53,63 @@ of the output waiting for so long."""
 _NOTHING = Written(())
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    run: int
-    slots: dict[int, SlotState]
-    """Without those that have never committed anything."""
-
-
-class States:
-    """Reads and numbers what is committed, without ever joining the group."""
-
-    def __init__(self, settings: Settings, topology: Topology) -> None:
-        self._settings = settings
-        self._group = topology.group(ENRICH)
-        self._links = [link.mapped.name for link in topology.links]
-        # Any partition that is not a slot's: nothing else is committed for it in this group.
-        self._run = TopicPartition(topology.clean.name, 0)
-        self._consumer = Consumer(
-            settings.client(
-                {
-                    "group.id": self._group,
-                    "enable.auto.commit": False,
-                    # Waits for the end of transactions that have offsets of these slots under way.
-                    "isolation.level": "read_committed",
-                    "log_level": 0,
-                }
-            )
-        )
-
-    def read(self, slots: Iterable[int]) -> Committed:
-        run, *found = self._committed(
-            [self._run, *(TopicPartition(link, slot) for slot in slots for link in self._links)]
-        )
-        texts: dict[int, list[str]] = {}
-        for at in found:
-            if at.offset >= 0:
-                texts.setdefault(at.partition, []).append((at.metadata or "").rstrip("\0"))
-        states = {slot: SlotState.parse(*of_links) for slot, of_links in texts.items()}
-        return Committed(max(0, run.offset), states)
-
-    def _committed(self, asked: list[TopicPartition]) -> list[TopicPartition]:
-        until = time.monotonic() + _TIMEOUT_S
-        while True:
-            try:
-                return self._consumer.committed(asked, timeout=_TIMEOUT_S)
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVING or time.monotonic() > until:
-                    told = f"what {self._group} committed cannot be read"
-                    raise self._failure(error, told) from error
-            time.sleep(_PAUSE_S)
-
-    def number(self, run: int) -> None:
-        """Write down which run is the present one."""
-        at = TopicPartition(self._run.topic, self._run.partition, run)
-        try:
-            self._consumer.commit(offsets=[at], asynchronous=False)
-        except KafkaException as error:
-            raise self._failure(error, f"run {run} of {self._group} cannot be begun") from error
-
-    def _failure(self, error: KafkaException, text: str) -> DovetailError:
-        needed = (
-            Permission(Resource.GROUP, self._group, Operation.READ),
-            Permission(Resource.TOPIC, self._run.topic, Operation.READ),
-            *(Permission(Resource.TOPIC, link, Operation.READ) for link in self._links),
-        )
-        return failure_of(self._settings, error, text, needed)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
 def take_over(settings: Settings, topology: Topology) -> tuple[int, dict[int, SlotState]]:
     """Begin a run: end every other one, and say what they have committed."""
-    states = States(settings, topology)
-    slots = range(topology.pipeline.slots)
-    try:
-        run = states.read(()).run + 1
-        states.number(run)
-        # Of every number of nodes that there may have been.
-        for node in slots:
-            taken_over(settings, _id(topology, node)).close()
-        return run, states.read(slots).slots
-    finally:
-        states.close()
+    written = Written((topology.states,))
+    with (
+        closing(StatesReader(settings, topology.states)) as states,
+        closing(taken_over(settings, topology.group(ENRICH), written)) as producer,
+    ):
+        last = states.read((), settled=True).run
+        if last:
+            run = last + 1
+            _write(producer, topology, run, {})
+            _fence(settings, topology, written)
+        else:
+            run = _begin_first(settings, topology, producer)
+        found = states.read(settled=True)
+    require_run(topology.group(ENRICH), found, run)
+    return run, found.slots
+
+
+def _begin_first(settings: Settings, topology: Topology, producer: Producer) -> int:
+    """Begin a run that finds no other's number, with what an older release has left, if it has."""
+    with closing(OldStates(settings, topology)) as old:
+        run = old.read().run + 1
+        if run > 1:
+            old.end(run)
+        group = topology.group(ENRICH)
+        _fence(settings, topology, Written((topology.states,), group, topology.mapped))
+        # Nobody writes there any more. In one transaction: they are taken over once, or not yet.
+        _write(producer, topology, run, old.read().slots)
+    return run
+
+
+def _fence(settings: Settings, topology: Topology, written: Written) -> None:
+    """End whoever works for a node, of every number of nodes that there may have been."""
+    for node in range(topology.pipeline.slots):
+        taken_over(settings, _id(topology, node), written).close()
+
+
+def _write(
+    producer: Producer, topology: Topology, run: int, slots: Mapping[int, SlotState]
+) -> None:
+    producer.begin()
+    write_slots(producer, topology.states, slots)
+    write_run(producer, topology.states, run)
+    producer.commit(_TIMEOUT_S)
+
+
+def require_run(group: str, states: States, run: int) -> None:
+    if states.run != run:
+        raise Unavailable(f"run {run} of {group} is over: run {states.run} has taken its place")
 
 
 def write_states(
     settings: Settings, topology: Topology, run: int, wanted: dict[int, SlotState]
 ) -> None:
     """Write slots' states and nothing else, node by node, as the run of this number."""
-    states = States(settings, topology)
-    try:
+    with closing(StatesReader(settings, topology.states)) as states:
         for node in range(topology.pipeline.nodes):
             transaction = NodeTransaction(settings, topology, states, node)
             try:
@@ -161,21 +117,20 @@ def write_states(
                 transaction.commit({slot: wanted[slot] for slot in transaction.slots})
             finally:
                 transaction.drop()
-    finally:
-        states.close()
 
 
 class NodeTransaction:
     """One node's transactions, a batch each, from one process."""
 
-    def __init__(self, settings: Settings, topology: Topology, states: States, node: int) -> None:
+    def __init__(
+        self, settings: Settings, topology: Topology, states: StatesReader, node: int
+    ) -> None:
         self._settings = settings
         self._topology = topology
         self._states = states
         self._node = node
         self._last: dict[int, SlotState] | None = None
         self._producer: Producer | None = None
-        self._group = GroupMetadata.of_group(topology.group(ENRICH))
         self.slots = range(node, topology.pipeline.slots, topology.pipeline.nodes)
 
     @property
@@ -189,29 +144,26 @@ class NodeTransaction:
         `settled`: the id's last transaction is known to be committed, by whichever worker.
         """
         # Steps 1 and 2
-        found = self._states.read(self.slots)
-        if self._producer is None or found.slots != self._last:
+        if self._producer is not None and self._read().slots != self._last:
             self.drop()
+        if self._producer is None:
             written = _NOTHING if settled else _written(self._topology)
             self._producer = taken_over(self._settings, _id(self._topology, self._node), written)
-            found = self._states.read(self.slots)
-        if found.run != run:
-            raise Unavailable(
-                f"run {run} of {self._topology.group(ENRICH)} is over: run {found.run} has taken "
-                f"its place"
-            )
+        found = self._read()
+        require_run(self._topology.group(ENRICH), found, run)
         self._producer.begin()
         return found.slots
 
     def commit(self, states: dict[int, SlotState]) -> None:
         # Step 4
-        for link in self._topology.links:
-            of_link = {slot: state.of_link(link.number) for slot, state in states.items()}
-            offsets = {slot: (one.counts[ledger.IN], one.text) for slot, one in of_link.items()}
-            self.producer.send_offsets(link.mapped.name, offsets, self._group, _TIMEOUT_S)
+        write_slots(self.producer, self._topology.states, states)
         # Step 5
         self.producer.commit(_TIMEOUT_S)
+        self._states.wrote(states)
         self._last = states
+
+    def _read(self) -> States:
+        return self._states.read(self.slots, settled=True)
 
     def drop(self) -> None:
         """Undo what is under way, if anything is, and let go of the producer."""
@@ -232,7 +184,7 @@ def _id(topology: Topology, node: int) -> str:
 
 def _written(topology: Topology) -> Written:
     aside = (topology.unmatched, topology.dead_letter, topology.shed, topology.parked)
-    return Written((topology.enriched, *aside), topology.group(ENRICH), topology.mapped)
+    return Written((topology.enriched, *aside, topology.states))
 
 
 def taken_over(settings: Settings, name: str, written: Written = _NOTHING) -> Producer:

@@ -24,9 +24,10 @@ from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger, parse
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, origins
 from dovetail.stream.slot_state import SlotState
+from dovetail.stream.states import StatesReader
 from dovetail.topology import Topology
 from services.spark.enrich_chain import Chain
-from services.spark.enrich_commit import NodeTransaction, States
+from services.spark.enrich_commit import NodeTransaction
 from services.spark.enrich_decode import BAD, EVENTS, SHELVED, BadEvents
 from services.spark.enrich_overload import NodeGuard
 from services.spark.enrich_shelf import taken
@@ -138,7 +139,7 @@ class Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._topology = Topology(job.pipeline)
-        self._states = States(job.settings, self._topology)
+        self._states = StatesReader(job.settings, self._topology.states)
         self._latency, self._lag = Latency(), event_time_lag()
         overload = job.pipeline.overload
         self._guard = NodeGuard(job.settings, job.pipeline, overload) if overload else None

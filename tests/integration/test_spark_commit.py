@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from dovetail.errors import Unavailable
-from dovetail.pipeline.spec import Pipeline
+from dovetail.errors import ConfigError, Unavailable
+from dovetail.pipeline.spec import Engine, Pipeline
 from dovetail.settings import Settings
+from dovetail.stream.engines import require_services
+from dovetail.stream.old_states import OldStates
 from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.slot_state import SlotState
+from dovetail.stream.states import StatesReader, write_slots
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import Topology
+from dovetail.topology import ENRICH, Topology
 from dovetail.verify import read_all
-from services.spark.enrich_commit import NodeTransaction, States, take_over, write_states
+from services.spark.enrich_commit import NodeTransaction, take_over, write_states
 
 SLOTS, NODES = 4, 2
 
@@ -28,7 +34,7 @@ class Nodes:
         self._open = []
 
     def one(self, node=0):
-        states = States(self.settings, self.topology)
+        states = StatesReader(self.settings, self.topology.states)
         transaction = NodeTransaction(self.settings, self.topology, states, node)
         self._open.append((states, transaction))
         return transaction
@@ -38,6 +44,30 @@ class Nodes:
 
     def outputs(self):
         return sorted(m.value().decode() for m in read_all(self.settings, self.topology.enriched))
+
+    def forget_the_group(self):
+        """As a broker does."""
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        told = admin.delete_consumer_groups([self.topology.group(ENRICH)])
+        for future in told.values():
+            # Of a group that has never committed anything there is nothing to delete.
+            with suppress(KafkaException):
+                future.result(30)
+
+    def leave_as_0_2_0_did(self, run, slots):
+        """The number of a run, and the slots' states, as offsets of a group that nobody joins."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.settings.bootstrap,
+                "group.id": self.topology.group(ENRICH),
+                "enable.auto.commit": False,
+            }
+        )
+        with closing(consumer):
+            mapped = self.topology.mapped.name
+            texts = [TopicPartition(mapped, n, 1, state.text) for n, state in slots.items()]
+            number = TopicPartition(self.topology.clean.name, 0, run)
+            consumer.commit(offsets=[number, *texts], asynchronous=False)
 
     def close(self):
         for states, transaction in self._open:
@@ -183,3 +213,77 @@ def test_states_are_written_alone_and_only_by_the_run_that_holds(nodes):
     write_states(nodes.settings, nodes.topology, later, moved)
     assert nodes.take_over()[1] == moved
     assert nodes.outputs() == ["first"]
+
+
+def test_the_states_outlive_what_a_broker_forgets_of_a_group(nodes):
+    """After a week without members (offsets.retention.minutes) a group is gone: enrich has none."""
+    run, _ = nodes.take_over()
+    done = {}
+    for node in range(NODES):
+        one = nodes.one(node)
+        states = answer(one, f"{node}", one.begin(run))
+        one.commit(states)
+        done |= states
+    nodes.forget_the_group()
+    assert nodes.take_over() == (run + 1, done)
+
+
+def test_a_state_has_room_for_any_number_of_source_partitions_and_all_tables(nodes):
+    run, _ = nodes.take_over()
+    one = nodes.one()
+    one.begin(run)
+    wide = SlotState(
+        Counter({"in": 10**12, "enriched": 10**12}),
+        {number: 10**12 + number for number in range(2_000)},
+        (Counter({"in": 3, "outputs": 3}), Counter()),
+    )
+    states = dict.fromkeys(one.slots, wide)
+    one.commit(states)
+    assert nodes.one().begin(run) == states
+
+
+def test_the_latest_state_is_found_behind_many_that_were_aborted(nodes):
+    run, _ = nodes.take_over()
+    one = nodes.one()
+    done = answer(one, "a", one.begin(run))
+    one.commit(done)
+    slot = one.slots[0]
+    for _ in range(100):
+        one.begin(run)
+        write_slots(one.producer, nodes.topology.states, {slot: SlotState()})
+        one.producer.flush(30)
+        one.producer.abort(30)
+    assert nodes.one().begin(run) == done
+
+
+def test_the_states_of_an_older_release_are_taken_over_once(nodes):
+    left = {
+        slot: SlotState(Counter({"in": 5 + slot, "enriched": 5 + slot}), {0: 7, 1: slot})
+        for slot in range(SLOTS)
+    }
+    nodes.leave_as_0_2_0_did(41, left)
+    assert nodes.take_over() == (42, left)
+    with closing(OldStates(nodes.settings, nodes.topology)) as old:
+        assert old.read().run == 42, "what is left of the older run reads that it is over"
+    one = nodes.one()
+    done = answer(one, "a", one.begin(42))
+    one.commit(done)
+    run, found = nodes.take_over()
+    assert run == 43
+    assert found == left | done
+
+
+def test_the_services_refuse_what_spark_has_run(nodes):
+    services = nodes.topology.pipeline.model_copy(update={"engine": Engine.SERVICES})
+    require_services(nodes.settings, Topology(services))
+    nodes.take_over()
+    nodes.forget_the_group()
+    with pytest.raises(ConfigError, match="was run by Spark"):
+        require_services(nodes.settings, Topology(services))
+
+
+def test_the_services_refuse_what_an_older_release_has_run_on_spark(nodes):
+    nodes.leave_as_0_2_0_did(1, {0: SlotState()})
+    services = nodes.topology.pipeline.model_copy(update={"engine": Engine.SERVICES})
+    with pytest.raises(ConfigError, match="was run by Spark"):
+        require_services(nodes.settings, Topology(services))

@@ -76,6 +76,11 @@ def test_the_demo_is_read() -> None:
     assert demo.sink.topic == "sales.enriched"
 
 
+def test_spark_reads_as_many_source_partitions_as_there_are(load: Load) -> None:
+    text = changed("source:\n", "source:\n  partitions: 500\n")
+    assert load(f"{text}engine: spark\n").source.partitions == 500
+
+
 def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> None:
     text = (
         GOOD.replace("name: sales", "name: Sales")

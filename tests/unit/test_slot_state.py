@@ -45,6 +45,7 @@ STATES = st.builds(
 @given(STATES)
 def test_a_state_is_read_as_it_was_written(state):
     assert SlotState.parse(state.text) == state
+    assert SlotState.of_message(state.message) == state
 
 
 @given(STATES, STATES, STATES)
@@ -52,6 +53,7 @@ def test_every_table_of_a_chain_has_a_text_of_its_own(first, second, third):
     state = SlotState(first.counts, first.positions, (second.counts, third.counts))
     texts = [state.of_link(number).text for number in (1, 2, 3)]
     assert SlotState.parse(*texts) == state
+    assert SlotState.of_message(state.message) == state
     assert SlotState.parse(texts[0]).of_link(2) == SlotState(), "a table that was added since"
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _ROLES = (
     *("source", "clean", "enriched", "unmatched", "dead_letter", "shed", "parked", "requests"),
-    *("still_unmatched", "backfill", "foreign"),
+    *("still_unmatched", "backfill", "states", "foreign"),
 )
 _OF_A_LINK = ("mapped", "missed", "migrations", "progress")
 
