@@ -207,7 +207,6 @@ def test_no_service_may_write_the_master_data(variables, shop):
             connection.execute("DELETE FROM products")
 
 
-@pytest.mark.xfail(reason="`warm` leaves one of 165 out, which is compiled at the first start")
 def test_kernels_came_with_the_image(shop):
     """None was compiled anew, which would take a minute or more at every first start."""
 
