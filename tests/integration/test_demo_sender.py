@@ -1,6 +1,7 @@
 """The demo's stream in a real broker: the same settings, the same bytes, the same places."""
 
 import threading
+import time
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +33,9 @@ def new_topic(bootstrap, kafka_namespace):
     def new():
         name = f"{kafka_namespace}sales-{next(names)}"
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        # The broker answers before all of it knows the topic.
+        while name not in admin.list_topics(timeout=30).topics:
+            time.sleep(0.05)
         return name
 
     return new
