@@ -1,7 +1,4 @@
-"""The handbook: every procedure names the test that runs it, with the commands that it has.
-
-Its capacity tables are what `make capacity` prints.
-"""
+"""The handbook: every procedure names the test that runs it, with the commands that it has."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.capacity import tables
 from dovetail.cli.program import make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -102,15 +98,3 @@ def test_the_commands_parse(words):
         assert callable(make_parser().parse_args(words[1:]).run)
     else:
         assert words[0] in PROGRAMS | {"dovetail", "curl", "kafka-topics", "kafka-consumer-groups"}
-
-
-@pytest.fixture(scope="module")
-def printed():
-    return tables()
-
-
-@pytest.mark.parametrize("name", ["join", "cores"])
-def test_the_capacity_table_is_what_the_models_give(name, printed):
-    """Else run `make capacity`, and put what it prints in its place."""
-    text = part("Capacity").split(f"<!-- {name} -->\n")[1]
-    assert text.split("\n\n")[0].splitlines() == printed[name]
