@@ -5,6 +5,8 @@ A broker forgets a consumer group's offsets some time after its last member has 
 once more. What tells it from a first start is that the stage has written: it commits where it
 begins before it writes anything (places.py), so that offsets were there once. Or that what it reads
 was purged: control deletes what a stage has committed and nothing else (services/control/purge.py).
+
+On Spark nothing of the kind is forgotten by itself, but the topic `states` may be deleted.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.places import AstrayError
 from dovetail.stream.topics import admin_of, beginnings, spans
 from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Keeps
 
@@ -56,6 +59,19 @@ def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> 
         f"is the beginning; delete the topics {', '.join(internal)}; and start again "
         f"(docs/operations.md, Forgotten offsets)"
     )
+
+
+def require_states(settings: Settings, topology: Topology) -> None:
+    """Raise an AstrayError if Spark has no states of the pipeline, and answers of it are there."""
+    answers = (topology.enriched, topology.unmatched, topology.dead_letter, topology.parked)
+    # A sink of another name may be somebody else's, too.
+    own = [topic for topic in answers if topic.name.startswith(f"{topology.pipeline.name}.")]
+    if has_written(admin_of(settings), own):
+        raise AstrayError(
+            f"{topology.states.name} has nothing of what was read, and there are answers of "
+            f"{topology.pipeline.name}: begun anew, it would answer everything once more. See "
+            f"docs/operations.md, Forgotten offsets"
+        )
 
 
 def has_written(admin: AdminClient, topics: Iterable[Topic]) -> bool:

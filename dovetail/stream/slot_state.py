@@ -75,6 +75,14 @@ class SlotState:
         counts = Counter({**self.counts, ledger.MOVED: number})
         return replace(self, counts=counts, positions={**self.positions, **offsets})
 
+    def placed(self, partition: int, offset: int, lost: int) -> SlotState:
+        """The same, reading nothing of a partition before this offset; so much of it is lost."""
+        at = max(self.position(partition), offset)
+        counted = Counter({ledger.IN: lost, ledger.LOST: lost}) if lost else Counter()
+        return replace(
+            self, counts=self.counts + counted, positions={**self.positions, partition: at}
+        )
+
     def position(self, partition: int) -> int:
         return self.positions.get(partition, 0)
 

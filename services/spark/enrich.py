@@ -34,9 +34,10 @@ from dovetail.service import logs
 from dovetail.stream import ledger
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
+from dovetail.stream.forgotten import require_states
+from dovetail.stream.places import new_places
 from dovetail.stream.slot_state import beginnings
-from dovetail.stream.topics import admin_of, ends, partitions_of
-from dovetail.stream.topics import beginnings as first_offsets
+from dovetail.stream.topics import admin_of, ends, partitions_of, spans
 from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
 from services.spark import enrich_arrow, enrich_decode, enrich_node
@@ -232,6 +233,7 @@ class Enrichment:
         self._job, states = self._take_over()
         source = self._topology.source
         self._partitions = self._job.pipeline.source.partitions
+        states = self._placed(self._job.run, states)
         positions = beginnings(states.values(), self._partitions)
         if self._overload:
             self._overload.begin(positions)
@@ -244,7 +246,7 @@ class Enrichment:
             self._spark.readStream.format("kafka")
             .options(**kafka_options(self._settings))
             .option("assign", json.dumps({source.name: list(positions)}))
-            .option("startingOffsets", json.dumps({source.name: self._there(positions)}))
+            .option("startingOffsets", json.dumps({source.name: positions}))
             .option("maxOffsetsPerTrigger", self._batch)
             .option("kafka.isolation.level", "read_committed")
             .option("kafka.max.poll.records", 20_000)
@@ -371,16 +373,35 @@ class Enrichment:
         assert self._scratch is not None, "start() comes first"
         return self._scratch.folder() if self._is_local else nullcontext()
 
-    def _there(self, positions: dict[int, int]) -> dict[str, int]:
-        """The positions, or the first records that the broker has not deleted meanwhile."""
-        first = first_offsets(admin_of(self._settings), self._topology.source)
-        for number, at in positions.items():
-            if 0 < at < first[number]:
+    def _placed(self, run: int, states: dict[int, SlotState]) -> dict[int, SlotState]:
+        """The slots' states with a place for each partition, committed before it is read from."""
+        source, slots = self._topology.source, list(states.values())
+        known = {number for state in slots for number in state.positions}
+        if not known:
+            require_states(self._settings, self._topology)
+        read_to = {
+            number: at if number in known else None
+            for number, at in beginnings(slots, self._partitions).items()
+        }
+        places = new_places(source, read_to, spans(admin_of(self._settings), source))
+        if not places:
+            return states
+        placed = dict(states)
+        for number, place in places.items():
+            # Who of them has read further has missed less. What a slot has missed nobody knows, but
+            # all of them together: one of them counts it.
+            missed = [max(0, place.offset - state.position(number)) for state in slots]
+            lost = sum(missed) // len(slots) if place.lost else 0
+            for slot, state in placed.items():
+                counted = lost if slot == number % len(slots) else 0
+                placed[slot] = state.placed(number, place.offset, counted)
+            if lost:
                 log.error(
                     "events were deleted before they were read: keep them longer (retention.ms)",
-                    extra={"partition": number, "events": first[number] - at},
+                    extra={"partition": number, "events": lost, "from": place.offset},
                 )
-        return {str(number): max(at, first[number]) for number, at in positions.items()}
+        write_states(self._settings, self._topology, run, placed)
+        return placed
 
 
 def answer(frame: DataFrame, job: Job, shelf: Path | None) -> list[Report]:

@@ -17,13 +17,16 @@ from contextlib import contextmanager, suppress
 import psutil
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.errors import PySparkException
 
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.demo.generate import MAX_RATE, GenerateSettings, generate
 from dovetail.join.line import CrowdedError
 from dovetail.pipeline.spec import Algorithm
-from dovetail.stream.topics import admin_of, unstable
+from dovetail.stream.handler import Move
+from dovetail.stream.places import AstrayError
+from dovetail.stream.topics import admin_of, ends, unstable
 from dovetail.testing.spark import SparkPipeline
 from services.spark import enrich_decode, enrich_node
 from services.spark.enrich import answer
@@ -154,6 +157,61 @@ def by_one_node(pipeline, job, shelf):
         .collect()
     )
     return [enrich_node.Report.of(row.report) for row in rows]
+
+
+@only_in_test_spark
+@pytest.mark.timeout(300)
+def test_what_was_deleted_unread_is_lost_and_beyond_the_end_nothing_is_read(run_on_spark, database):
+    shop.INT.fill(database)
+    events = shop.INT.good_events()
+    with run_on_spark(shop.INT.spec("inner")) as pipeline:
+        source, admin = pipeline.topology.source, admin_of(pipeline.settings)
+        pipeline.send(events)
+        pipeline.drain()
+        answered = ends(admin, source)[0]
+        pipeline.send(events)
+        delete_before(admin, source, answered + 5)
+        final = pipeline.drain()
+        assert final.problems == []
+        assert (final.lost, final.taken) == (5, 2 * len(events))
+        assert "+ lost 5 +" in final.equation()
+
+        pipeline.application.move(Move(1, {0: 10_000}))
+        with pytest.raises(AstrayError, match="was read up to 10000"):
+            pipeline.application.start()
+        pipeline.application.stop()
+        pipeline.application.move(Move(2, {0: ends(admin, source)[0]}))
+        pipeline.send(events)
+        final = pipeline.drain()
+        assert final.problems == []
+        assert (final.lost, final.taken) == (5, 3 * len(events))
+
+
+@only_in_test_spark
+@pytest.mark.timeout(300)
+def test_without_its_states_it_answers_nothing_once_more(run_on_spark, database):
+    shop.INT.fill(database)
+    events = shop.INT.good_events()
+    with run_on_spark(shop.INT.spec("inner")) as pipeline:
+        topology, admin = pipeline.topology, admin_of(pipeline.settings)
+        pipeline.send(events)
+        pipeline.drain()
+        admin.delete_topics([topology.states.name])[topology.states.name].result(30)
+        with pytest.raises(AstrayError, match="has nothing of what was read"):
+            pipeline.application.start()
+        pipeline.application.stop()
+        # Whoever knows where it ended says so, and it goes on there.
+        read_to = dict(enumerate(ends(admin, topology.source)))
+        pipeline.application.move(Move(1, read_to))
+        pipeline.send(events)
+        final = pipeline.drain()
+        assert final.problems == []
+        assert final.taken == len(events)
+
+
+def delete_before(admin, topic, offset):
+    for deletion in admin.delete_records([TopicPartition(topic.name, 0, offset)]).values():
+        deletion.result(30)
 
 
 @only_in_test_spark
