@@ -21,6 +21,7 @@ from dovetail.join.phase import Relation
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
+from dovetail.stream.answer import takes_anything
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Parcel, Records
 from dovetail.stream.window import Window
@@ -128,7 +129,7 @@ def main() -> None:
     figures["mapper_ns"], sink = measure(MapperHandler(pipeline, topology), clean)
     mapped = records_of(sink.sent[topology.mapped.name])
     migrations = MemoryMigrations()
-    cache = CacheHandler(pipeline, topology, migrations, MEMORY, Latency())
+    cache = CacheHandler(pipeline, topology, migrations, MEMORY, Latency(), takes_anything)
     figures["cache_miss_ns"], sink = measure(cache, mapped)
     missed = records_of(sink.sent[topology.missed.name])
     disk = DiskHandler(
@@ -139,6 +140,7 @@ def main() -> None:
         NoProgress(),
         MEMORY,
         Latency(),
+        takes_anything,
         time.monotonic,
     )
     figures["disk_ns"], sink = measure(disk, missed)

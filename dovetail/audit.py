@@ -75,7 +75,8 @@ class Audit:
 
     @property
     def parked(self) -> int:
-        return self._by_all(ledger.PARKED) - self.late[of(ledger.PARKED)]
+        found = self.late[ledger.PARKED] - self.late[of(ledger.PARKED)]
+        return self._by_all(ledger.PARKED) + found
 
     @property
     def outputs(self) -> int:

@@ -4,7 +4,8 @@
                      being a member of one (librdkafka looks up the coordinator of any group)
     is a stage       READ on its own group, whose name is the service's in the pipeline, and WRITE
                      on the transactional ids behind it, one a node
-    writes a topic   WRITE on it
+    writes a topic   WRITE on it, and DESCRIBE_CONFIGS, to see at the start whether it takes what
+                     will be written
 
     is a job         the same for whatever it reads and writes; Spark's own reader is in no group
 
@@ -57,6 +58,7 @@ class Operation(StrEnum):
     DELETE = "DELETE"
     ALTER = "ALTER"
     DESCRIBE = "DESCRIBE"
+    DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
 
 
 class Resource(StrEnum):
@@ -146,6 +148,7 @@ def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
     yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
     for topic in stage.writes:
         yield writes(topic.name)
+        yield describes_settings(topic.name)
     yield from reads(CONTROL_TOPIC)
     yield writes(STATS_TOPIC)
 
@@ -153,6 +156,7 @@ def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
 def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
     """What a stage does beside its step."""
     if kind == INGEST:
+        yield describes_settings(link.source.name)
         yield from _of_requests(link)
         yield Permission(Resource.TOPIC, link.clean.name, Operation.ALTER)
         # Whether Spark has run the pipeline (engines.py).
@@ -179,6 +183,7 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
     for topic in topology.topics():
         yield Permission(Resource.TOPIC, topic.name, Operation.CREATE)
         yield Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE)
+        yield describes_settings(topic.name)
     yield Permission(Resource.TOPIC, topology.clean.name, Operation.ALTER)
     yield writes(CONTROL_TOPIC)
     yield from reads(STATS_TOPIC)
@@ -216,6 +221,7 @@ def _of_enrich(topology: Topology) -> Iterator[Permission]:
     """The whole pipeline on Spark: its slots' states are messages on `states`."""
     group = topology.group(ENRICH)
     yield Permission(Resource.TOPIC, topology.source.name, Operation.READ)
+    yield describes_settings(topology.source.name)
     yield transacts(group)
     yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
     yield from reads(topology.states.name)
@@ -228,6 +234,7 @@ def _of_enrich(topology: Topology) -> Iterator[Permission]:
     answers = (topology.enriched, topology.unmatched, topology.parked)
     for topic in (*answers, topology.dead_letter, topology.shed, topology.states):
         yield writes(topic.name)
+        yield describes_settings(topic.name)
     yield from reads(CONTROL_TOPIC)
     yield writes(STATS_TOPIC)
     # What the services have left, where they ran the pipeline before (engines.py).
@@ -247,8 +254,15 @@ def _of_backfill(topology: Topology) -> Iterator[Permission]:
     still = topology.still_unmatched
     for topic in (topology.shed, topology.unmatched, topology.parked, still):
         yield Permission(Resource.TOPIC, topic.name, Operation.READ)
-    for topic in (topology.enriched, topology.unmatched, still, topology.backfill):
+    for topic in (
+        topology.enriched,
+        topology.unmatched,
+        topology.parked,
+        still,
+        topology.backfill,
+    ):
         yield writes(topic.name)
+        yield describes_settings(topic.name)
     # What was looked at again is written anew, and purged.
     yield Permission(Resource.TOPIC, still.name, Operation.DELETE)
     yield from reads(topology.backfill.name)
@@ -283,6 +297,10 @@ def looks_at(group: str, topic: str) -> tuple[Permission, Permission]:
 
 def writes(topic: str) -> Permission:
     return Permission(Resource.TOPIC, topic, Operation.WRITE)
+
+
+def describes_settings(topic: str) -> Permission:
+    return Permission(Resource.TOPIC, topic, Operation.DESCRIBE_CONFIGS)
 
 
 def transacts(name: str) -> Permission:

@@ -50,6 +50,8 @@ CONTROL = "control"
 LARGEST_MESSAGE_BYTES = 16 << 20
 """No message on an internal topic is larger. Batches are cut far below it; only one
 event or one join key with very many master rows can come near."""
+SMALLEST_SINK_BYTES = 1 << 20
+"""The least that a sink has to take in a message, somewhat below Kafka's own default."""
 
 
 DAY_MS = 24 * 3600 * 1000
@@ -93,6 +95,8 @@ class Topic:
     and costs the sender nothing (bench/broker_cost.py); a batch of events is one large message."""
     grows: bool = False
     """Whether partitions may be added to it at any time: `partitions` is then the least number."""
+    takes: int = LARGEST_MESSAGE_BYTES
+    """The largest message that it has to take at least; 0 if it is not ours to write."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -175,7 +179,8 @@ class Topology:
 
     @cached_property
     def source(self) -> Topic:
-        return Topic(self.pipeline.source.topic, self.pipeline.source.partitions, grows=True)
+        source = self.pipeline.source
+        return Topic(source.topic, source.partitions, grows=True, takes=0)
 
     @cached_property
     def clean(self) -> Topic:
@@ -201,7 +206,8 @@ class Topology:
 
     @cached_property
     def enriched(self) -> Topic:
-        return Topic(self.pipeline.sink.topic, self.pipeline.slots, compressed=True)
+        sink = self.pipeline.sink.topic
+        return Topic(sink, self.pipeline.slots, compressed=True, takes=SMALLEST_SINK_BYTES)
 
     @cached_property
     def unmatched(self) -> Topic:

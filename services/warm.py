@@ -21,9 +21,11 @@ from dovetail.join.line import Line
 from dovetail.join.phase import Relation
 from dovetail.join.shedding.frequency import KnownFrequencies
 from dovetail.join.shedding.strategies import TopW
+from dovetail.join.splice import null_row, oversized
 from dovetail.master.table.json_rows import JsonRows
 from dovetail.pipeline.spec import Format, Framing, KeyType
 from dovetail.service.metrics import Latency
+from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import UNMAPPED, EventBatch
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
@@ -98,7 +100,7 @@ def _warm_mapper(
 
 def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int, bytes]]) -> None:
     migrations = MemoryMigrations()
-    cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency())
+    cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency(), takes_anything)
     missed = _handled(cache, mapped)
     for unique in (False, True):
         master = _Empty(pipeline, unique=unique)
@@ -110,6 +112,9 @@ def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int,
     if pipeline.order.kept:
         _handled(_disk(pipeline, topology, master), missed[topology.missed.name])
     cache.revoke(list(range(pipeline.slots)))
+    # Which handlers call for large outputs alone.
+    nothing, first = Entries.without_rows().data, np.zeros(1, np.int64)
+    oversized(pipeline.join, Column.of([b"{}"]), nothing, first, null_row([]), 0)
 
 
 class _Sink:
@@ -218,6 +223,7 @@ def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler
         NoProgress(),
         _BUDGET,
         Latency(),
+        takes_anything,
         time.monotonic,
         None if pipeline.order.within is None else Line(pipeline.order.within, _BUDGET),
     )

@@ -35,6 +35,7 @@ _NOTES = 64
 """Bytes that an output, or an event without one, takes beside its own: bounds, headers …"""
 _SHARE, _LEAST_SLICE, _MOST_SLICE = 16, 1 << 20, 4 << 20
 _WHOLE = 1 << 62
+_NONE = np.zeros(0, np.int64)
 
 
 def slice_bytes(memory: int) -> int:
@@ -81,6 +82,18 @@ def slices(
         at, row = measured[:2]
 
 
+def oversized(
+    kind: JoinKind, events: Column, entries: Bytes, starts: Ints, no_row: Bytes, most: int
+) -> tuple[Ints, Ints]:
+    """The positions of events that have an output of more than `most` bytes, and its bytes."""
+    in_all = int(events.bounds[-1] - events.bounds[0]) + len(entries) + len(no_row)
+    if in_all <= most:
+        return _NONE, _NONE
+    sizes = _largest(kind.code, events.bounds, entries, starts, len(no_row), most)
+    positions = np.flatnonzero(sizes > most)
+    return positions, sizes[positions]
+
+
 def _filled(
     kind: JoinKind,
     events: Column,
@@ -114,6 +127,35 @@ def _outputs(kind: int, rows: int) -> int:
     if kind == _LEFT:
         return max(rows, 1)
     return int((rows > 0) == (kind == _SEMI))
+
+
+@kernel
+def _largest(kind: int, bounds: Ints, entries: Bytes, starts: Ints, no_row: int, most: int) -> Ints:
+    """Of each event its largest output's bytes, or what its outputs cannot exceed and fits."""
+    sizes = np.zeros(len(starts), np.int64)
+    for i in range(len(starts)):
+        if i + _AHEAD < len(starts):
+            prefetch(entries, starts[i + _AHEAD])
+        entry = starts[i]
+        rows = load_int32(entries, entry + ROWS)
+        event = bounds[i + 1] - bounds[i]
+        if _outputs(kind, rows) == 0:
+            continue
+        if kind == _SEMI or kind == _ANTI:
+            sizes[i] = event
+        elif rows == 0:
+            sizes[i] = event - 1 + no_row
+        else:
+            largest = load_int32(entries, entry + HEADER + 4 * (rows - 1))
+            if event - 1 + largest > most:
+                largest = 0
+                before = 0
+                for nth in range(rows):
+                    after = load_int32(entries, entry + HEADER + 4 * nth)
+                    largest = max(largest, after - before)
+                    before = after
+            sizes[i] = event - 1 + largest
+    return sizes
 
 
 @kernel

@@ -19,7 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from dovetail.errors import NotAllowedError, Unavailable
-from dovetail.permissions import Operation, Permission, Resource, not_allowed, permissions_of
+from dovetail.permissions import (
+    Operation,
+    Permission,
+    Resource,
+    describes_settings,
+    not_allowed,
+    permissions_of,
+)
+from dovetail.stream.topic_settings import require_settings
 from dovetail.stream.topics import connected, ensure_topics, keep_up
 
 if TYPE_CHECKING:
@@ -120,6 +128,7 @@ def settle_topics(settings: Settings, topology: Topology, service: str) -> None:
     """See to the topics: who is somebody to the broker sees its own alone, and needs no others."""
     if not settings.is_known:
         ensure_topics(settings, topology.topics())
+        require_settings(settings, topology.topics())
         keep_up(settings, topology.source, topology.clean)
         return
     needed = permissions_of(topology, service)
@@ -128,6 +137,8 @@ def settle_topics(settings: Settings, topology: Topology, service: str) -> None:
     names = {one.name for one in needed if one.resource is Resource.TOPIC}
     ensure_topics(settings, [topic for topic in topology.topics() if topic.name in names])
     require(settings, needed)
+    seen = [topic for topic in topology.topics() if describes_settings(topic.name) in needed]
+    require_settings(settings, seen)
     if Permission(Resource.TOPIC, topology.clean.name, Operation.ALTER) in needed:
         keep_up(settings, topology.source, topology.clean)
 

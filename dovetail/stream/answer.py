@@ -1,6 +1,9 @@
 """Answering events, alike in both phases: splice, send, count, slice by slice.
 
 What the last table of a chain answers goes to the sink, and what one before it does to the next.
+
+An event with an output that is too large to be sent there is parked whole. How much the sink takes
+may change at any time; it is asked for only where there is more than every sink takes.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ import numpy as np
 
 from dovetail.join.columns import Column
 from dovetail.join.kinds import JoinKind
-from dovetail.join.splice import null_row, rowless, slice_bytes, slices
+from dovetail.join.splice import null_row, oversized, rowless, slice_bytes, slices
 from dovetail.stream import ledger as outcome
 from dovetail.stream.match_rate import MatchRate
 from dovetail.stream.onward import Onward
+from dovetail.stream.parking import TOO_LARGE, park
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, VIA, origins
+from dovetail.topology import LARGEST_MESSAGE_BYTES, SMALLEST_SINK_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dovetail.join.columns import Bytes, Flags, Ints, SmallInts
     from dovetail.join.splice import Spliced
     from dovetail.pipeline.spec import Pipeline
@@ -32,6 +39,13 @@ if TYPE_CHECKING:
 _VIAS = Column.of([b"disk", b"cache"])
 NO_MASTER_ROW = b"no-master-row"
 HAS_MASTER_ROW = b"has-master-row"
+_NOTES = 1 << 10
+"""What a message takes beside an output: headers, and a batch's own."""
+
+
+def takes_anything() -> int:
+    """What a sink takes that is not there: where kernels are warmed, or a phase is measured."""
+    return LARGEST_MESSAGE_BYTES
 
 
 class Sourced(Protocol):
@@ -68,6 +82,15 @@ class SourcedEvents:
     offsets: Ints
     timestamps: Ints
 
+    @classmethod
+    def of(cls, batch: Sourced, places: Ints) -> SourcedEvents:
+        return cls(
+            batch.events.take(places),
+            batch.partitions[places],
+            batch.offsets[places],
+            batch.timestamps[places],
+        )
+
 
 class Answers:
     """Sends the join's results for one link of a pipeline, from one of its phases."""
@@ -78,10 +101,14 @@ class Answers:
         topology: Topology,
         via: bytes,
         latency: Latency,
+        sink_takes: Callable[[], int],
         onward: HandsOn | None = None,
         unmatched: Topic | None = None,
     ) -> None:
-        """`pipeline` is the link's, `topology` seen from it; `unmatched` may be another's topic."""
+        """`pipeline` is the link's, `topology` seen from it; `unmatched` may be another's topic.
+
+        `sink_takes` tells the bytes of the largest message that the sink takes now.
+        """
         self._kind = pipeline.join
         self._topology = topology
         self._via = via
@@ -98,6 +125,7 @@ class Answers:
         if onward is None and topology.next is not None:
             onward = Onward(topology.next)
         self._onward = onward
+        self._sink_takes = sink_takes
         self.matches = MatchRate(pipeline.master.table)
 
     def send(
@@ -114,6 +142,10 @@ class Answers:
 
         `cached` says which entries are the cache's where that is another phase's.
         """
+        left = self._park_too_large(producer, ledger, slot, batch, entries, starts)
+        if left is not None:
+            batch, starts = SourcedEvents.of(batch, left), starts[left]
+            cached = None if cached is None else cached[left]
         identity = origins(self._topology.source.name, batch.partitions, batch.offsets)
         unmatched = outputs = 0
         for joined in slices(self._kind, batch.events, entries, starts, self._no_row, self._most):
@@ -124,6 +156,43 @@ class Answers:
         ledger.add(slot, outcome.UNMATCHED, unmatched)
         ledger.add(slot, outcome.OUTPUTS, outputs)
         self.matches.see(len(starts), self._matched(unmatched, entries, starts))
+
+    def _park_too_large(
+        self,
+        producer: Producer,
+        ledger: Ledger,
+        slot: int,
+        batch: Sourced,
+        entries: Bytes,
+        starts: Ints,
+    ) -> Ints | None:
+        """Park the events with an output that cannot be sent; say which are left, if not all."""
+        joined = self._kind, batch.events, entries, starts, self._no_row
+        places, sizes = oversized(*joined, SMALLEST_SINK_BYTES - _NOTES)
+        if not len(places):
+            return None
+        takes = LARGEST_MESSAGE_BYTES
+        if self._onward is None:
+            takes = min(takes, self._sink_takes())
+        beyond = sizes > takes - _NOTES
+        places, sizes = places[beyond], sizes[beyond]
+        if not len(places):
+            return None
+        sink = self._topology.enriched.name if self._onward is None else "the next table's topic"
+        detail = (
+            f"an output of {sizes.max():,} bytes, and {sink} takes messages of {takes:,}"
+            f" (max.message.bytes)"
+        )
+        park(
+            producer,
+            self._topology,
+            ledger,
+            slot,
+            SourcedEvents.of(batch, places),
+            TOO_LARGE,
+            detail,
+        )
+        return np.delete(np.arange(len(starts)), places)
 
     def _send_slice(
         self,

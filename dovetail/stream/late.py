@@ -54,7 +54,7 @@ def unbalanced(counts: Counter[str]) -> list[str]:
     taken = sum(
         counts[ledger.of(outcome)] for outcome in (ledger.SHED, ledger.UNMATCHED, ledger.PARKED)
     )
-    given = counts[ledger.LATE] + counts[ledger.UNMATCHED]
+    given = counts[ledger.LATE] + counts[ledger.UNMATCHED] + counts[ledger.PARKED]
     return [] if taken == given else [f"backfill took {taken:,} events and gave out {given:,}"]
 
 

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 TOO_MANY_ROWS = b"too-many-rows"
 UNFIT_KEY = b"unfit-key"
+TOO_LARGE = b"output-too-large"
 
 
 def park(

@@ -80,6 +80,7 @@ class CacheHandler(Handler):
         migrations: Migrations,
         budget: int,
         latency: Latency,
+        sink_takes: Callable[[], int],
         clock: Callable[[], float] = time.time,
         questions: Questions | None = None,
     ) -> None:
@@ -101,7 +102,7 @@ class CacheHandler(Handler):
         self._piece_bytes = piece_bytes(pipeline)
         self._most = slice_bytes(pipeline.memory)
         self._no_rows = Entries.without_rows()
-        self._answers = Answers(pipeline, topology, VIA_CACHE, latency)
+        self._answers = Answers(pipeline, topology, VIA_CACHE, latency, sink_takes)
 
     def assign(self, partitions: list[int]) -> None:
         self._migrations.follow(partitions)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.migrations import MigrationReader
+from dovetail.stream.topic_settings import largest_message
 from dovetail.topology import CACHE_PHASE
 from services.cache_phase.handler import CacheHandler
 from services.cache_phase.look import CacheLook
@@ -31,6 +33,7 @@ def build(context: Context) -> Handler:
         migrations,
         budget(pipeline),
         context.metrics.latency,
+        partial(largest_message, context.settings, context.topology.enriched),
         questions=questions,
     )
     context.annexes.append(CacheLook(context, questions, handler))

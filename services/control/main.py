@@ -5,12 +5,10 @@ import sys
 import uvicorn
 
 from dovetail.errors import DovetailError
-from dovetail.permissions import permissions_of
 from dovetail.service import logs, tls
 from dovetail.service.stage import exit_code
 from dovetail.settings import Settings
-from dovetail.stream.acls import require
-from dovetail.stream.topics import ensure_topics
+from dovetail.stream.acls import settle_topics
 from dovetail.topology import CONTROL
 from services.access.settings import AccessSettings
 from services.control.app import create_app
@@ -32,10 +30,8 @@ def main() -> int:
         let_gates_in(engine)
         certificate = tls.served()
         hub = Hub(settings, access, engine)
-        if settings.is_known:
-            # Now, and not in a thread that nobody hears.
-            require(settings, permissions_of(hub.topology, CONTROL))
-        ensure_topics(settings, hub.topology.topics())
+        # Now, and not in a thread that nobody hears.
+        settle_topics(settings, hub.topology, CONTROL)
         hub.begin()
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)

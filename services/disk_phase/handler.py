@@ -90,6 +90,7 @@ class DiskHandler(Handler):
         progress: SlotProgress,
         budget: int,
         latency: Latency,
+        sink_takes: Callable[[], int],
         clock: Callable[[], float],
         line: Line | None = None,
         questions: Questions | None = None,
@@ -108,7 +109,7 @@ class DiskHandler(Handler):
         self._window = window
         self._progress = progress
         self._budget = budget
-        self._answers = Answers(pipeline, topology, VIA_DISK, latency)
+        self._answers = Answers(pipeline, topology, VIA_DISK, latency, sink_takes)
         self._clock = clock
         self._line = line
         self._slots: set[int] = set()

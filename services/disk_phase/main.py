@@ -9,6 +9,7 @@ from dovetail.join.line import Line
 from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.progress import ProgressReader
+from dovetail.stream.topic_settings import largest_message
 from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.build import build_join
@@ -35,6 +36,7 @@ def build(context: Context) -> Handler:
         ProgressReader(settings, context.topology.progress),
         budget(pipeline),
         context.metrics.latency,
+        partial(largest_message, settings, context.topology.enriched),
         time.monotonic,
         None if within is None else Line(within, mine.line),
         questions,

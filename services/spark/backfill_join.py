@@ -21,11 +21,12 @@ lives for one portion.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import TooManyRowsError
+from dovetail.errors import MasterDataError, TooManyRowsError
 from dovetail.join.algorithms import Parameters
 from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
@@ -38,6 +39,7 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.topic_settings import largest_message
 from dovetail.stream.window import BYTES_AN_EVENT, LEAST, Window
 from services.disk_phase.build import factors_of
 from services.disk_phase.join import MasterJoin
@@ -73,6 +75,11 @@ _LANES = {
     late.STILL_UNMATCHED: _KNOWN,
 }
 
+_TOO_LARGE = (
+    "an event whose key has more rows than memory holds has an output that the sink does not take; "
+    "as its others are on their way, nothing is written: raise the sink's max.message.bytes"
+)
+
 
 class LateJoin:
     def __init__(
@@ -89,9 +96,10 @@ class LateJoin:
         self._producer = producer
         latency = Latency()  # not of interest: they are late
         still = topology.still_unmatched
+        takes = partial(largest_message, settings, topology.enriched)
         self._answers = [
-            Answers(pipeline, topology, VIA_LATE, latency),
-            Answers(pipeline, topology, VIA_LATE, latency, unmatched=still),
+            Answers(pipeline, topology, VIA_LATE, latency, takes),
+            Answers(pipeline, topology, VIA_LATE, latency, takes, unmatched=still),
         ]
         self._ledgers = [Ledger(), Ledger()]
         self._taken = {late.SHED: Ledger(), late.PARKED: Ledger()}
@@ -134,15 +142,19 @@ class LateJoin:
     def counts(self, slot: int) -> Counter[str]:
         """What became of a slot's events, for its state; and STILL."""
         new, known = self._ledgers
-        enriched = [ledger.count(slot, outcome.ENRICHED) for ledger in self._ledgers]
+        enriched, parked = (
+            [ledger.count(slot, one) for ledger in self._ledgers]
+            for one in (outcome.ENRICHED, outcome.PARKED)
+        )
         outputs = sum(ledger.count(slot, outcome.OUTPUTS) for ledger in self._ledgers)
         counted = {
             outcome.LATE: sum(enriched),
             outcome.OUTPUTS: outputs,
             outcome.UNMATCHED: new.count(slot, outcome.UNMATCHED),
+            outcome.PARKED: sum(parked),
             outcome.of(outcome.SHED): self._taken[late.SHED].count(slot, outcome.IN),
             outcome.of(outcome.PARKED): self._taken[late.PARKED].count(slot, outcome.IN),
-            outcome.of(outcome.UNMATCHED): enriched[_KNOWN],
+            outcome.of(outcome.UNMATCHED): enriched[_KNOWN] + parked[_KNOWN],
             STILL: known.count(slot, outcome.UNMATCHED),
         }
         return Counter({name: count for name, count in counted.items() if count})
@@ -226,6 +238,8 @@ class LateJoin:
         nothing = Entries.without_rows().data
         for place, rows in groups(places.astype(np.int32)):
             lane, slot = divmod(place, self._of)
+            if of_pieces[lane].count(slot, outcome.PARKED):
+                raise MasterDataError(_TOO_LARGE)
             outputs = of_pieces[lane].count(slot, outcome.OUTPUTS)
             self._ledgers[lane].add(slot, outcome.OUTPUTS, outputs)
             self._ledgers[lane].add(slot, outcome.ENRICHED, int(found[rows].sum()))

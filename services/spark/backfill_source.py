@@ -23,6 +23,7 @@ from dovetail.stream.events.decode import JsonDecoder
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.late import inputs_of
 from dovetail.stream.onward import key_schema
+from dovetail.stream.parking import TOO_LARGE
 from services.spark.enrich_decode import records_of
 from services.spark.kafka import kafka_options
 
@@ -87,6 +88,11 @@ def _messages(
         .option("startingOffsets", json.dumps({n: {"0": s.start} for n, s in named.items()}))
         .option("endingOffsets", json.dumps({n: {"0": s.end} for n, s in named.items()}))
         .load()
+        # What the sink did not take it does not take from here: it stays parked.
+        .where(
+            "NOT (CAST(get(filter(headers, h -> h.key = 'reason'), 0).value AS string) <=> "
+            f"'{TOO_LARGE.decode()}')"
+        )
         .selectExpr(
             "value",
             f"CAST(array_position(array({names}), topic) - 1 AS int) AS input",

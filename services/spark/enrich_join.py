@@ -48,6 +48,7 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.parking import TOO_MANY_ROWS, UNFIT_KEY, park
+from dovetail.stream.topic_settings import largest_message
 from dovetail.stream.window import BYTES_AN_EVENT, Window
 from services.cache_phase.contents import EPOCH_S, CacheContents, as_cached
 from services.cache_phase.handler import VIA_CACHE, with_entries
@@ -124,8 +125,9 @@ class TableJoin:
         self._reads = 0
         self.reading_s = 0.0
         """What reading R has taken in this batch."""
-        self._by_cache = Answers(pipeline, topology, VIA_CACHE, latency, onward)
-        self._by_disk = Answers(pipeline, topology, VIA_DISK, latency, onward)
+        takes = partial(largest_message, settings, topology.enriched)
+        self._by_cache = Answers(pipeline, topology, VIA_CACHE, latency, takes, onward)
+        self._by_disk = Answers(pipeline, topology, VIA_DISK, latency, takes, onward)
         self._looked_at = clock()
         self._finished = True
         self._producer: Producer

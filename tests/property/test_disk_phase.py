@@ -23,6 +23,7 @@ from dovetail.join.mapper import Mapper
 from dovetail.join.pool import BYTES_A_BLOCK
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
+from dovetail.stream.answer import takes_anything
 from dovetail.stream.ledger import Ledger, parse
 from dovetail.stream.window import Window
 from dovetail.testing.fakes import (
@@ -106,6 +107,7 @@ class Node:
             broker,
             memory,
             Latency(),
+            takes_anything,
             self._clock,
             line,
         )

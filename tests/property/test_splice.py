@@ -10,7 +10,7 @@ from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows, distinct
 from dovetail.join.kinds import JoinKind
-from dovetail.join.splice import null_row, slices, splice
+from dovetail.join.splice import null_row, oversized, slices, splice
 
 NAMES = ["vendor", "price", "größe"]
 NO_ROW = null_row([json.dumps(name, ensure_ascii=False).encode() for name in NAMES])
@@ -63,6 +63,13 @@ def check(kind, events, entries, starts, batch, rows):
     assert spliced.unmatched.tolist() == [at for at, matched in expected if not matched]
     for most in (1, 150, 400, 1_000_000):
         check_slices(spliced, list(slices(kind, batch, entries, starts, NO_ROW, most)), most)
+    for most in (0, 20, 60, 120):
+        places, sizes = oversized(kind, batch, entries, starts, NO_ROW, most)
+        largest = {}
+        for at, size in zip(spliced.events.tolist(), map(len, spliced.outputs), strict=True):
+            if size > most:
+                largest[at] = max(size, largest.get(at, 0))
+        assert dict(zip(places.tolist(), sizes.tolist(), strict=True)) == largest
 
 
 def check_slices(whole, made, most):

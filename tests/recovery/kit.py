@@ -92,7 +92,7 @@ def under_load(pipeline, rate=RATE):
         yield load
     finally:
         load.stop()
-        load.check()
+    load.check()
 
 
 def goes_on(pipeline):

@@ -23,6 +23,7 @@ from dovetail.join.line import Line
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
+from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migrations import Change
@@ -199,6 +200,7 @@ def _cache_phase(least=100, **fields):
             Migrated(_rows(7, count)),
             cache_budget(pipeline),
             Latency(),
+            takes_anything,
             lambda: 1_800_000_000.0,
         )
         records = records_of([(0, _events([7] * count))])
@@ -239,6 +241,7 @@ def _disk_phase(memory=16 * MIB, **fields):
             None,
             mine.join,
             Latency(),
+            takes_anything,
             lambda: float(next(ticks)) / 1e4,
             line,
         )

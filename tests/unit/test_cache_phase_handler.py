@@ -87,8 +87,15 @@ class Cache:
         self.producer = RecordingProducer()
         self.ledger = Ledger()
         self.now = NOW
+        self.sink_takes = 1 << 20
         self.handler = CacheHandler(
-            self.pipeline, self.topology, self.topic, memory, Latency(), lambda: self.now
+            self.pipeline,
+            self.topology,
+            self.topic,
+            memory,
+            Latency(),
+            lambda: self.sink_takes,
+            lambda: self.now,
         )
 
     def migrate(self, *keys, row=ROW, age=0.0, evicted=(), cycle=0, rows=1):
@@ -342,3 +349,14 @@ def test_events_that_a_chain_cannot_join_are_parked_with_their_reason():
     headers = [message.headers for message in parked]
     assert {(h[REASON], h[DETAIL]) for h in headers} == {(b"unfit-key", b"why")}
     assert len({h[ORIGIN] for h in headers}) == 2
+
+
+def test_a_hit_with_an_output_that_the_sink_does_not_take_is_parked():
+    cache = Cache(memory=64 << 20)
+    cache.migrate(1)
+    cache.migrate(2, row=b',"name":"' + b"x" * (1 << 20) + b'"}')
+    events = [(1, b'{"id":1}'), (2, b'{"id":2}'), (1, b'{"id":1}')]
+    cache.handler.handle(records_of([(2, event_batch(events))]), cache.producer, cache.ledger)
+    assert cache.ledger.commit() == {"in": 3, "hits": 3, "enriched": 2, "parked": 1, "outputs": 2}
+    (parked,) = cache.sent(cache.topology.parked)
+    assert (parked.value, parked.headers[REASON]) == (b'{"id":2}', b"output-too-large")

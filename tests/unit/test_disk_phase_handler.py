@@ -35,7 +35,15 @@ SLOTS = 4
 class Disk:
     """A handler with everything around it, fed a step at a time."""
 
-    def __init__(self, master=None, join="inner", key_type="int", algorithm="srj", order="none"):
+    def __init__(
+        self,
+        master=None,
+        join="inner",
+        key_type="int",
+        algorithm="srj",
+        order="none",
+        memory=1 << 20,
+    ):
         columns = {"columns": ["name"]} if join in ("inner", "left") else {}
         pipeline = Pipeline.model_validate(
             {
@@ -54,14 +62,16 @@ class Disk:
         self.ledger = Ledger()
         self.topology = Topology(pipeline)
         self.now = 0.0
+        self.sink_takes = 1 << 20
         self.handler = DiskHandler(
             pipeline,
             self.topology,
-            lambda: build_join(pipeline, self.master, 1 << 20, self._clock),
+            lambda: build_join(pipeline, self.master, memory, self._clock),
             Window(LEAST),
             self,
             1 << 20,
             Latency(),
+            lambda: self.sink_takes,
             self._clock,
             None if pipeline.order.within is None else Line(pipeline.order.within, 1 << 20),
         )
@@ -262,3 +272,41 @@ def test_a_key_with_more_rows_than_fit_is_parked_and_the_others_go_on(algorithm)
     assert {message.headers[b"reason"] for message in parked} == {b"too-many-rows"}
     assert b"memory" in parked[0].headers[b"detail"]
     assert [message.headers[b"origin"] for message in parked] == [b"sales/0/1", b"sales/0/3"]
+
+
+LARGE = b'{"name":"' + b"x" * (1 << 20) + b'"}'
+
+
+def test_an_event_with_an_output_that_the_sink_does_not_take_is_parked_whole():
+    rows = {1: [b'{"name":"x"}'], 2: [b'{"name":"y"}', LARGE, b'{"name":"z"}']}
+    disk = Disk(InMemoryMaster(rows), memory=64 << 20)
+    counts = disk.step(1, 2, 1)
+    while disk.handler.busy:
+        counts += disk.step()
+    assert counts == {"in": 3, "enriched": 2, "parked": 1, "outputs": 2}
+    outputs = disk.producer.sent[disk.topology.enriched.name]
+    assert [message.value for message in outputs] == [b'{"id": 1,"name":"x"}'] * 2
+    (parked,) = disk.producer.sent[disk.topology.parked.name]
+    assert (parked.value, parked.headers[b"reason"]) == (b'{"id": 2}', b"output-too-large")
+    assert parked.headers[b"detail"] == (
+        b"an output of 1,048,595 bytes, and sales.enriched takes messages of 1,048,576"
+        b" (max.message.bytes)"
+    )
+
+
+def test_a_sink_that_takes_more_by_now_gets_more():
+    disk = Disk(InMemoryMaster({2: [LARGE]}), memory=64 << 20)
+    disk.sink_takes = 2 << 20
+    counts = disk.step(2)
+    while disk.handler.busy:
+        counts += disk.step()
+    assert counts == {"in": 1, "enriched": 1, "outputs": 1}
+
+
+def test_what_no_topic_takes_is_parked_however_much_the_sink_takes():
+    disk = Disk(InMemoryMaster({2: [b'{"name":"' + b"x" * (16 << 20) + b'"}']}), memory=128 << 20)
+    disk.sink_takes = 1 << 30
+    counts = disk.step(2)
+    while disk.handler.busy:
+        counts += disk.step()
+    assert counts == {"in": 1, "parked": 1}
