@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from dovetail.testing.pipeline import RunningPipeline
 
 
-_PATIENCE_S = 120.0
-"""A broker may be killed again as soon as it is back."""
+_PATIENCE_S = 270.0
+"""A broker may be away for minutes, or killed again as soon as it is back. Less than Kafka's own
+`delivery.timeout.ms`, after which events are given up."""
 
 
 class Load:
