@@ -38,7 +38,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
@@ -59,7 +59,7 @@ from dovetail.stream.takeover import (
     members,
     producer_of,
 )
-from dovetail.stream.topics import admin_of, spans
+from dovetail.stream.topics import admin_of, answers, spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +82,8 @@ _MORE_S = 0.01
 _LOOK_EVERY_S = 5.0
 """So often a stage to which nothing comes asks whether the broker is there."""
 _ANSWER_S = 3.0
+_ABSENT_S = 0.5
+"""So often it is looked whether the broker is back."""
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 _HALTED_S = 1.0
 _LASTING_S = 1.0
@@ -174,7 +176,21 @@ class Loop:
 
     def _run(self) -> None:
         self._turned_at = time.monotonic()
-        self._consumer = Consumer(
+        self._consumer = self._new_consumer()
+        with closing(self._handler):
+            try:
+                self._patiently(self._new_producer)
+                try:
+                    while not self._stopping.is_set():
+                        self._turn()
+                finally:
+                    # Not closing it cleanly is fine: nothing is open between steps.
+                    self._producer.close()
+            finally:
+                self._consumer.close()
+
+    def _new_consumer(self) -> Consumer:
+        return Consumer(
             self._settings.client(
                 {
                     "group.id": self._group,
@@ -207,14 +223,6 @@ class Loop:
             self._assign,
             self._revoke,
         )
-        with closing(self._handler), self._consumer:
-            self._patiently(self._new_producer)
-            try:
-                while not self._stopping.is_set():
-                    self._turn()
-            finally:
-                # Not closing it cleanly is fine: nothing is open between steps.
-                self._producer.close()
 
     def _turn(self) -> None:
         self._worked_s = 0.0
@@ -252,13 +260,27 @@ class Loop:
         now = time.monotonic()
         if idle and now - self._looked_at > _LOOK_EVERY_S:
             if not self._consumer.reaches_a_broker(_ANSWER_S):
-                return self._away
-            self._looked_at = now
+                self._sit_out()
+            self._looked_at = time.monotonic()
         return self._handler.waiting_for() if self._opened else "waiting for partitions"
 
-    @property
-    def _away(self) -> str:
-        return f"waiting for the Kafka broker at {self._settings.bootstrap}"
+    def _sit_out(self) -> None:
+        """Wait for a broker that is away, out of the group, and join it anew.
+
+        A consumer that outlives its session there comes back under a new id while its heartbeat
+        has still the old one: it is fenced by itself, and beyond use (librdkafka 2.16).
+        """
+        self.reason = f"waiting for the Kafka broker at {self._settings.bootstrap}"
+        with suppress(KafkaFailure):
+            self._consumer.close()
+        while not self._stopping.is_set() and not answers(self._settings, _ANSWER_S):
+            self._turned_at = time.monotonic()  # to wait for what is away is not to be stuck
+            self._stopping.wait(_ABSENT_S)
+        self._turned_at = time.monotonic()
+        if self._stopping.is_set():
+            raise Unavailable(self.reason)
+        log.info("the broker is back")
+        self._consumer = self._new_consumer()
 
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands.
@@ -390,8 +412,9 @@ class Loop:
         if not isinstance(error, KafkaFailure):
             self._turned_at = time.monotonic()
         elif not self._consumer.reaches_a_broker(_ANSWER_S):
-            self._turned_at = time.monotonic()
-            self.reason = f"{self._away}: {self.reason}"
+            log.warning("the broker is away", extra={"reason": self.reason})
+            self._sit_out()
+            return
         pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
         self._failures += 1
         log.warning("step undone, trying again", extra={"reason": self.reason, "pause_s": pause})

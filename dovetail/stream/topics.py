@@ -62,6 +62,15 @@ def connected(settings: Settings) -> tuple[AdminClient, Strangers]:
     return admin, strangers
 
 
+def answers(settings: Settings, timeout_s: float) -> bool:
+    """Whether a broker does."""
+    try:
+        admin_of(settings).list_topics(timeout=timeout_s)
+    except KafkaException:
+        return False
+    return True
+
+
 def ensure_topics(settings: Settings, topics: Iterable[Topic], replication: int = -1) -> None:
     """Create what is missing; -1 leaves the replication to the broker's default.
 

@@ -383,8 +383,8 @@ class Consumer(Client):
 
     @property
     def is_done(self) -> bool:
-        """Whether it is beyond use, as one is whose name another process has taken."""
-        return bool(self._lib.fatal_error(self._handle, None, 0))
+        """Whether it is beyond use: closed, or its name is another process' by now."""
+        return self._client is None or bool(self._lib.fatal_error(self._handle, None, 0))
 
     @property
     def _reading(self) -> str:
