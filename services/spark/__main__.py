@@ -19,7 +19,7 @@ from dovetail.stream.acls import require
 from dovetail.topology import Topology
 from services.spark.jobs import JOBS
 from services.spark.runs import Run, control_engine
-from services.spark.settings import SparkSettings
+from services.spark.settings import SparkSettings, jars_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 def _jars() -> int:
     from services.spark.session import connector_jars  # noqa: PLC0415 - as below
 
-    unused = {"KAFKA_BOOTSTRAP": "none", "DATABASE_URL": "none"}
-    print(",".join(map(str, connector_jars(SparkSettings.from_environment(os.environ | unused)))))
+    print(",".join(map(str, connector_jars(jars_folder(os.environ)))))
     return 0
 
 

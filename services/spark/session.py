@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -67,11 +68,11 @@ def spark_session(
     return spark
 
 
-def connector_jars(settings: SparkSettings) -> list[Path]:
-    """The jars that Spark needs beside its own, fetched on first use."""
-    folder = settings.jars or jars.fetch(
-        jars.SPARK, Home.of_checkout(), lambda text: print(text, file=sys.stderr)
-    )
+def connector_jars(folder: Path | None) -> list[Path]:
+    """The jars that Spark needs beside its own, from a folder or fetched on first use."""
+    if folder is None:
+        tell = partial(print, file=sys.stderr)
+        folder = jars.fetch(jars.SPARK, Home.of_checkout(), tell)
     return sorted(folder.glob("*.jar"))
 
 
@@ -98,7 +99,7 @@ def _launch_options(settings: SparkSettings, *, streams: bool) -> dict[str, str]
         "spark.executor.extraJavaOptions": common,
         # Between two threads of one process: to pack what is written costs more than to write it.
         "spark.shuffle.compress": str(not is_local(settings.master)).lower(),
-        "spark.jars": ",".join(str(jar) for jar in connector_jars(settings)),
+        "spark.jars": ",".join(str(jar) for jar in connector_jars(settings.jars)),
         "spark.local.dir": str(_scratch(settings)),
     }
 

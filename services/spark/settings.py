@@ -33,17 +33,22 @@ class SparkSettings(Settings):
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> SparkSettings:
         plain = Settings.from_environment(environment)
-        jars, scratch = environment.get("SPARK_JARS"), environment.get("SPARK_LOCAL_DIRS")
+        scratch = environment.get("SPARK_LOCAL_DIRS")
         return cls(
             **{field.name: getattr(plain, field.name) for field in fields(Settings)},
             master=environment.get("SPARK_MASTER") or "local[2]",
             driver_memory=environment.get("SPARK_DRIVER_MEMORY") or "1g",
             executor_memory=environment.get("SPARK_EXECUTOR_MEMORY") or "1g",
             partitions=_count(environment.get("SPARK_PARTITIONS") or "4"),
-            jars=Path(jars) if jars else None,
+            jars=jars_folder(environment),
             scratch=Path(scratch.split(",")[0]) if scratch else None,
             ui=environment.get("SPARK_UI", "") not in {"", "0", "no", "false"},
         )
+
+
+def jars_folder(environment: Mapping[str, str]) -> Path | None:
+    folder = environment.get("SPARK_JARS")
+    return Path(folder) if folder else None
 
 
 def _count(text: str) -> int:

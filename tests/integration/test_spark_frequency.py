@@ -425,6 +425,7 @@ def test_beyond_the_limit_counts_are_off_by_the_stated_error_at_most(frequencies
     assert found.most_common(5)[0][0] == true.most_common(1)[0][0]
 
 
+@pytest.mark.timeout(900)
 def test_killed_at_any_moment_it_counts_every_event_once(frequencies, database, tmp_path):
     fill(database)
     job = frequencies(COMPOSITE)
