@@ -304,6 +304,15 @@ def test_what_was_fetched_but_not_returned_is_not_counted_as_read(
             assert consumer.lag() == {0: 6 - read_so_far}
 
 
+def test_a_member_that_has_no_partitions_yet_has_nothing_to_rewind(
+    bootstrap: str, topic: str
+) -> None:
+    send_all(bootstrap, topic, [b"a"])
+    with Group(bootstrap, topic).member() as consumer:
+        assert consumer.rewind()
+        assert values(read(consumer, 1)) == [b"a"]
+
+
 def test_rewinding_without_a_commit_reads_from_the_start(bootstrap: str, topic: str) -> None:
     rows = [bytes([number]) * 2000 for number in range(20)]
     send_all(bootstrap, topic, rows)

@@ -231,6 +231,8 @@ class Consumer(Client):
         What was held or fetched ahead is dropped: no record of before comes after this call. True
         if no partition is paused after it.
         """
+        if not self._assigned:
+            return True
         committed = self.committed(timeout_s)
         starts = {
             partition: committed.get(partition, (OFFSET_BEGINNING, ""))
