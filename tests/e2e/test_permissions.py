@@ -16,7 +16,7 @@ import pytest
 
 from dovetail import roles
 from dovetail.errors import NotAllowedError
-from dovetail.permissions import FREQUENCY, Resource, permissions_of
+from dovetail.permissions import FREQUENCY, Resource, permissions_of, writes
 from dovetail.settings import Settings
 from dovetail.stream import acls
 from dovetail.stream.topics import admin_of
@@ -143,9 +143,7 @@ def test_each_permission_on_topics_and_groups_is_missed_by_its_name(ran, admin, 
 
 def test_a_permission_that_is_taken_while_a_service_runs_ends_it(ran, admin):
     user = ran.admission.users["mapper"]
-    (permission,) = (
-        one for one in permissions_of(ran.topology, "mapper") if one.name.endswith(".mapped")
-    )
+    permission = writes(ran.topology.mapped.name)
     ingest, mapper = (process_of(ran, service) for service in ("ingest", "mapper"))
     for one in (ingest, mapper):
         one.start()
