@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 
+from dovetail.pipeline.spec import Engine
 from tests.chaos.run import DOVETAIL, RATE, Run, run
 
 
@@ -18,7 +19,7 @@ def main() -> int:
     print(f"{wanted.name}; the same again: {wanted.command}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        outcome = run(wanted, DOVETAIL / "chaos" / str(wanted.seed), _print)
+        outcome = run(wanted, DOVETAIL / "chaos" / f"{wanted.engine}-{wanted.seed}", _print)
     except KeyboardInterrupt:
         print("stopped")
         return 130
@@ -35,9 +36,10 @@ def _wanted() -> Run:
     parser.add_argument("--minutes", type=float, default=5.0, help="of load (%(default)s)")
     parser.add_argument("--algorithm", default="srj", help="(%(default)s)")
     parser.add_argument("--rate", type=float, default=RATE, help="events a second (%(default)s)")
+    parser.add_argument("--engine", type=Engine, default=Engine.SERVICES, help="(%(default)s)")
     given = parser.parse_args()
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
-    return Run(seed, given.minutes * 60, given.algorithm, given.rate)
+    return Run(seed, given.minutes * 60, given.algorithm, given.rate, given.engine)
 
 
 def _print(line: str) -> None:

@@ -26,19 +26,20 @@ from deploy.local.processes import reap_leftovers, sole_supervisor
 from deploy.local.stack import Stack
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import DovetailError, StackError
+from dovetail.pipeline.spec import Engine
 from dovetail.testing.pipeline import RunningPipeline
 from tests.chaos.flow import Flow
 from tests.chaos.load import Load
 from tests.chaos.report import Outcome
 from tests.chaos.saboteur import Saboteur
-from tests.chaos.schedule import NODES, schedule
+from tests.chaos.schedule import NODES, lead_s, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dovetail.audit import Audit
-    from tests.chaos.schedule import Kind
+    from tests.chaos.schedule import Fault, Kind
 
 DOVETAIL = CHECKOUT / ".dovetail"
 KEYS = 50_000
@@ -61,9 +62,10 @@ ANALYZE offers;
 """
 
 
-def spec(algorithm: str) -> dict[str, Any]:
+def spec(algorithm: str, engine: Engine = Engine.SERVICES) -> dict[str, Any]:
     return {
         "name": "chaos",
+        "engine": str(engine),
         "source": {
             "partitions": 4,
             "fields": {
@@ -91,20 +93,31 @@ class Run:
     seconds: float
     algorithm: str = "srj"
     rate: float = RATE
+    engine: Engine = Engine.SERVICES
     large: tuple[Kind, ...] | None = None
     """The kinds of large faults, and how many kills; None takes as many as the time is long."""
     kills: int | None = None
 
     @property
     def name(self) -> str:
-        return f"seed {self.seed}, {self.seconds:g} s, {self.algorithm}"
+        return f"seed {self.seed}, {self.seconds:g} s, {self.algorithm}, {self.engine}"
 
     @property
     def command(self) -> str:
         if self.large is not None:
             return "make test TESTS='-k chaos'"
         minutes = f"{self.seconds / 60:g}"
-        return f"make chaos SEED={self.seed} MINUTES={minutes} ALGORITHM={self.algorithm}"
+        what = f"ALGORITHM={self.algorithm} ENGINE={self.engine}"
+        return f"make chaos SEED={self.seed} MINUTES={minutes} {what}"
+
+    @property
+    def faults(self) -> list[Fault]:
+        return schedule(self.seed, self.seconds, self.large, self.kills, self.engine)
+
+    @property
+    def lasts_s(self) -> float:
+        """With the single kills, which a run has whose kills are not given."""
+        return self.seconds + (lead_s(self.engine) if self.kills is None else 0.0)
 
 
 def run(
@@ -144,7 +157,7 @@ def _run(
     environ: Mapping[str, str],
 ) -> None:
     own = {n: v for n, v in environ.items() if n not in ("KAFKA_BOOTSTRAP", "DATABASE_URL")}
-    content = spec(wanted.algorithm)
+    content = spec(wanted.algorithm, wanted.engine)
     file = home.run / "kernels.yaml"
     file.write_text(yaml.safe_dump(content))
     with (
@@ -188,15 +201,12 @@ def _suffer(
         exits.callback(flow.stop)
         _wait(pipeline, flow, clock, lambda seen: seen.enriched > 0, "nothing was answered")
         first = clock()
-        faults = [
-            replace(fault, at=fault.at + first)
-            for fault in schedule(wanted.seed, wanted.seconds, wanted.large, wanted.kills)
-        ]
+        faults = [replace(fault, at=fault.at + first) for fault in wanted.faults]
         saboteur = Saboteur(stack, pipeline, faults, clock, lambda: load.sent, report)
         exits.callback(saboteur.make_good)
         outcome.timeline, outcome.kills = saboteur.timeline, saboteur.kills
         outcome.ends = pipeline.reports
-        while clock() < first + wanted.seconds or not saboteur.is_done:
+        while clock() < first + wanted.lasts_s or not saboteur.is_done:
             saboteur.act()
             load.check()
             pipeline.pause(0.02)

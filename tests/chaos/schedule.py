@@ -1,19 +1,22 @@
 """Which faults happen when: all of it follows from a seed, before anything runs.
 
-Two rows of faults overlap. The large ones are spread over the whole run, a fault of every kind
-in each round; the kills fall anywhere, also into an outage, a rebalance or a start.
+First one process of each kind is killed, one at a time: what a single kill costs can be told only
+where nothing else is wrong. Then two rows of faults overlap. The large ones are spread over the
+whole run, a fault of every kind in each round; the kills fall anywhere, also into an outage, a
+rebalance or a start.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, INGEST, MAPPER
+from dovetail.pipeline.spec import Engine
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,13 +26,16 @@ SESSION_S = 6.0
 NODES = 2
 """With how many nodes a run begins."""
 ROUND_S = 300.0
-"""A run this long has the `LARGE` faults once, and `KILLS_A_ROUND` kills."""
-KILLS_A_ROUND = 20
+"""A run this long has the `LARGE` faults once, and as many kills as `KILLS_A_ROUND` says."""
+KILLS_A_ROUND = {Engine.SERVICES: 20, Engine.SPARK: 8}
+"""Spark takes a quarter of a minute to start: with more of them it would do nothing else."""
+STAGES = {Engine.SERVICES: (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE), Engine.SPARK: (ENRICH,)}
+"""The kinds of processes that events pass."""
+_APART_S = {Engine.SERVICES: 25.0, Engine.SPARK: 60.0}
+"""Between two single kills."""
 
-_STAGES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE)
 _PER_NODE = (CACHE_PHASE, DISK_PHASE)
-_KINDS = (CONTROL, *_STAGES)
-_WEIGHTS = (1, 2, 2, 3, 3)
+_WEIGHTS = {CONTROL: 1, INGEST: 2, MAPPER: 2, CACHE_PHASE: 3, DISK_PHASE: 3, ENRICH: 3}
 _AT_LEAST = 2
 """Kills of each kind of service in a round."""
 _MARGIN_S = 2.0
@@ -56,6 +62,8 @@ class Kind(StrEnum):
 # A node is added for each that is taken away.
 LARGE = (*(kind for kind in Kind if kind not in (Kind.KILL, Kind.KILL_TWICE)), Kind.NODE_ADDED)
 _TAKES_A_NODE = (Kind.NODE_REMOVED, Kind.NODE_LOST)
+_OF_NODES = (*_TAKES_A_NODE, Kind.NODE_ADDED, Kind.NODES_EXCHANGED)
+"""Spark's nodes are tasks, and no processes."""
 _LASTS_S = {
     Kind.FREEZE: (SESSION_S + 2, SESSION_S + 6),
     Kind.ZOMBIE: (SESSION_S + 2, SESSION_S + 6),
@@ -89,17 +97,50 @@ class Fault:
 
 
 def schedule(
-    seed: int, seconds: float, large: Iterable[Kind] | None = None, kills: int | None = None
+    seed: int,
+    seconds: float,
+    large: Iterable[Kind] | None = None,
+    kills: int | None = None,
+    engine: Engine = Engine.SERVICES,
 ) -> list[Fault]:
-    """Faults in the order of time; unless they are given, as many as the time is long."""
+    """Faults in the order of time; unless they are given, as many as the time is long.
+
+    Then there are single kills before, which take their own time (`lead_s`).
+    """
     choice = random.Random(seed)
     rounds = max(1, round(seconds / ROUND_S))
-    kinds = list(LARGE * rounds if large is None else large)
+    kinds = list(large_of(engine) * rounds if large is None else large)
     membership = _Membership()
-    faults = list(_large(choice, seconds, kinds, membership))
-    count = KILLS_A_ROUND * rounds if kills is None else kills
-    faults += _kills(choice, seconds, count, membership)
-    return sorted(faults, key=lambda fault: fault.at)
+    faults = list(_large(choice, seconds, kinds, membership, engine))
+    count = KILLS_A_ROUND[engine] * rounds if kills is None else kills
+    faults += _kills(choice, seconds, count, membership, engine)
+    if kills is not None:
+        return sorted(faults, key=lambda fault: fault.at)
+    lead = lead_s(engine)
+    later = [replace(fault, at=fault.at + lead) for fault in faults]
+    return sorted([*_singles(choice, engine), *later], key=lambda fault: fault.at)
+
+
+def large_of(engine: Engine) -> tuple[Kind, ...]:
+    if engine is Engine.SERVICES:
+        return LARGE
+    return tuple(kind for kind in LARGE if kind not in _OF_NODES)
+
+
+def lead_s(engine: Engine) -> float:
+    """How long the single kills take that come before all else."""
+    return _APART_S[engine] * len(_processes(engine))
+
+
+def _processes(engine: Engine) -> tuple[str, ...]:
+    return (CONTROL, *STAGES[engine])
+
+
+def _singles(choice: random.Random, engine: Engine) -> Iterator[Fault]:
+    nodes = tuple(range(NODES))
+    for number, kind in enumerate(choice.sample(_processes(engine), len(_processes(engine)))):
+        at = _MARGIN_S + number * _APART_S[engine]
+        yield Fault(at, Kind.KILL, _process(choice, kind, nodes))
 
 
 class _Membership:
@@ -127,7 +168,11 @@ class _Membership:
 
 
 def _large(
-    choice: random.Random, seconds: float, kinds: list[Kind], membership: _Membership
+    choice: random.Random,
+    seconds: float,
+    kinds: list[Kind],
+    membership: _Membership,
+    engine: Engine,
 ) -> Iterator[Fault]:
     """One fault in each equal part of the time, at a random moment of it."""
     part = (seconds - 2 * _MARGIN_S) / max(1, len(kinds))
@@ -139,10 +184,12 @@ def _large(
             raise ValueError(f"no node is left for {', '.join(left)}: add one before")
         kind = choice.choice(possible)
         left.remove(kind)
-        yield _fault(choice, at, kind, membership)
+        yield _fault(choice, at, kind, membership, engine)
 
 
-def _fault(choice: random.Random, at: float, kind: Kind, membership: _Membership) -> Fault:
+def _fault(
+    choice: random.Random, at: float, kind: Kind, membership: _Membership, engine: Engine
+) -> Fault:
     lasts = choice.uniform(*_LASTS_S.get(kind, (0.0, 0.0)))
     if kind in _TAKES_A_NODE:
         leaving = (choice.choice(membership.last),)
@@ -154,17 +201,21 @@ def _fault(choice: random.Random, at: float, kind: Kind, membership: _Membership
         gone = membership.last
         return Fault(at, kind, nodes=gone, new_nodes=membership.change(at, gone, len(gone)))
     hits_a_service = kind in (Kind.TERMINATE, Kind.FREEZE, Kind.ZOMBIE)
-    service = _process(choice, choice.choice(_STAGES), membership.last) if hits_a_service else ""
+    service = ""
+    if hits_a_service:
+        service = _process(choice, choice.choice(STAGES[engine]), membership.last)
     return Fault(at, kind, service, seconds=lasts)
 
 
 def _kills(
-    choice: random.Random, seconds: float, count: int, membership: _Membership
+    choice: random.Random, seconds: float, count: int, membership: _Membership, engine: Engine
 ) -> Iterator[Fault]:
     """Each kind of service at least twice, if there are so many; a fifth while it starts."""
-    sure = [kind for kind in _KINDS for _ in repeat(None, _AT_LEAST)]
+    kinds = _processes(engine)
+    sure = [kind for kind in kinds for _ in repeat(None, _AT_LEAST)]
     choice.shuffle(sure)
-    victims = sure[:count] + choice.choices(_KINDS, _WEIGHTS, k=max(0, count - len(sure)))
+    weights = [_WEIGHTS[kind] for kind in kinds]
+    victims = sure[:count] + choice.choices(kinds, weights, k=max(0, count - len(sure)))
     twice = count // 5
     for number, victim in enumerate(victims[: count - twice]):
         at = choice.uniform(_MARGIN_S, seconds - _MARGIN_S)

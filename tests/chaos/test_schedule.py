@@ -1,40 +1,64 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.schedule import KILLS_A_ROUND, LARGE, NODES, ROUND_S, Kind, schedule
+from dovetail.pipeline.spec import Engine
+from tests.chaos.schedule import (
+    KILLS_A_ROUND,
+    NODES,
+    ROUND_S,
+    STAGES,
+    Kind,
+    large_of,
+    lead_s,
+    schedule,
+)
 
 SEEDS = st.integers(0, 2**32)
-KINDS_OF_SERVICES = {"control", "ingest", "mapper", "cache_phase", "disk_phase"}
+ENGINES = st.sampled_from(list(Engine))
 
 
-@given(SEEDS)
-def test_a_seed_gives_one_schedule(seed):
-    assert schedule(seed, ROUND_S) == schedule(seed, ROUND_S)
+@given(SEEDS, ENGINES)
+def test_a_seed_gives_one_schedule(seed, engine):
+    assert schedule(seed, ROUND_S, engine=engine) == schedule(seed, ROUND_S, engine=engine)
 
 
-@given(SEEDS, st.integers(1, 3))
-def test_a_round_has_every_large_fault_and_twenty_kills_of_all_kinds_of_services(seed, rounds):
-    faults = schedule(seed, rounds * ROUND_S)
+@given(SEEDS, st.integers(1, 3), ENGINES)
+def test_a_round_has_every_large_fault_and_kills_of_all_kinds_of_processes(seed, rounds, engine):
+    faults = schedule(seed, rounds * ROUND_S, engine=engine)
+    processes = {"control", *STAGES[engine]}
     kinds = Counter(fault.kind for fault in faults)
-    assert Counter(LARGE * rounds).items() <= kinds.items()
-    assert sum(fault.kills for fault in faults) == KILLS_A_ROUND * rounds
+    assert Counter(large_of(engine) * rounds).items() <= kinds.items()
+    kills = KILLS_A_ROUND[engine] * rounds + len(processes)
+    assert sum(fault.kills for fault in faults) == kills
     killed = Counter()
     for fault in faults:
         killed[fault.service.partition("-")[0]] += fault.kills
-    assert all(killed[service] >= 2 for service in KINDS_OF_SERVICES)
+    assert all(killed[service] >= 3 for service in processes)
     assert kinds[Kind.KILL_TWICE] > 0
 
 
-@given(SEEDS, st.floats(30, 2 * ROUND_S))
-def test_faults_come_in_order_within_the_time_and_hit_nodes_that_are_there(seed, seconds):
+@given(SEEDS, ENGINES)
+def test_one_process_of_each_kind_is_killed_alone_before_all_else(seed, engine):
+    processes = {"control", *STAGES[engine]}
+    faults = schedule(seed, ROUND_S, engine=engine)
+    first = faults[: len(processes)]
+    assert {fault.service.partition("-")[0] for fault in first} == processes
+    assert {fault.kind for fault in first} == {Kind.KILL}
+    for one, other in pairwise(faults[: len(processes) + 1]):
+        assert other.at - one.at > 20
+
+
+@given(SEEDS, st.floats(30, 2 * ROUND_S), ENGINES)
+def test_faults_come_in_order_within_the_time_and_hit_nodes_that_are_there(seed, seconds, engine):
     nodes = set(range(NODES))
     before = 0.0
-    for fault in schedule(seed, seconds):
-        assert before <= fault.at <= seconds
+    for fault in schedule(seed, seconds, engine=engine):
+        assert before <= fault.at <= seconds + lead_s(engine)
         before = fault.at
         _, dash, number = fault.service.partition("-")
         assert not dash or int(number) in nodes
