@@ -166,11 +166,15 @@ class Gate:
         )
 
     def _needed(self, scope: Scope) -> Role:
-        """The role of the endpoint; of none, as for a path that is not there, `read`."""
+        """The role of the endpoint; for a path that is not there `read`.
+
+        Where something is, and it cannot be seen what, it takes an admin.
+        """
         for route in self._rules.routes:
             match, child = route.matches(scope)
             if match is Match.FULL:
-                return needed_by(child.get("endpoint"), scope["method"])
+                endpoint = child.get("endpoint")
+                return Role.ADMIN if endpoint is None else needed_by(endpoint, scope["method"])
         return Role.READ
 
 

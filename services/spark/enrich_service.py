@@ -178,7 +178,8 @@ class EnrichService:
 
         app = FastAPI(title="Dovetail enrich", lifespan=lifespan, openapi_url=None)
         routes = self._inbox.routes()
-        routes.include_router(look_routes(self._ask))
+        # Not included: the gate has to see each of them.
+        routes.routes += look_routes(self._ask).routes
         app.include_router(routes)
         self._inbox.guard(app, routes)
 

@@ -77,6 +77,13 @@ def client(**rules):
     def unmarked():
         return {}
 
+    within = APIRouter()
+
+    @within.get("/within")
+    def of_another_router():
+        return {}
+
+    router.include_router(within)
     app = FastAPI()
     app.include_router(router)
     app.add_middleware(Gate, known=Known(), rules=Rules(router.routes, **rules))
@@ -96,6 +103,7 @@ def bearer(token):
         ("POST", "/events", Role.SEND),
         ("POST", "/act", Role.OPERATE),
         ("DELETE", "/unmarked", Role.ADMIN),
+        ("GET", "/within", Role.ADMIN),  # which the gate cannot see through
     ],
 )
 def test_a_role_may_what_it_is_for_and_no_more(method, path, least):
