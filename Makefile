@@ -42,7 +42,12 @@ kernels: $(VENV)/ready
 # Side by side: the one waits for brokers and processes most of the time, the other computes.
 .PHONY: test-pipeline
 test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs on Spark
-	$(PYTEST) $(SLOWEST) tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(TESTS)
+	$(PYTEST) $(SLOWEST) tests/e2e $(JOBS) $(patsubst %,--ignore=%,$(CONTROL_TESTS) $(SECURE_TESTS)) $(patsubst %,--deselect=%,$(FAULT_TESTS)) $(TESTS)
+
+# A minute or more each: `make test` kills every service once, these do so in special shapes.
+FAULT_TESTS := tests/e2e/test_order.py::test_the_order_is_kept_when_services_are_killed_and_slots_move \
+	tests/e2e/test_chain.py::test_phases_of_a_chain_are_killed_and_the_output_stays_exact \
+	tests/e2e/test_kill.py::test_while_the_database_is_cut_off_the_disk_phase_waits_and_then_goes_on
 
 # What to look at when `make test` takes too long.
 SLOWEST := --durations=15 --durations-min=5
@@ -95,8 +100,8 @@ test-secure: $(VENV)/ready ## A secured stack, and each service with each of its
 
 # Over a stack of its own, whose data are lost.
 .PHONY: test-recovery
-test-recovery: $(VENV)/ready ## The handbook's procedures, and a short chaos: nodes, broker, database, snapshot lost under load (a quarter of an hour)
-	$(PYTEST) tests/recovery tests/chaos/test_chaos.py $(TESTS)
+test-recovery: $(VENV)/ready ## The handbook's procedures, kills, and a short chaos: nodes, broker, database, snapshot lost under load (half an hour)
+	$(PYTEST) tests/recovery tests/chaos/test_chaos.py $(FAULT_TESTS) $(TESTS)
 
 .PHONY: test-upgrade
 test-upgrade: $(VENV)/ready ## From the previous release's code to this one and back, under load (needs git's history)

@@ -51,10 +51,7 @@ def set_largest(settings, topic, size):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("algorithm", ["auto", "cachejoin", "meshjoin"])
-def test_what_the_sink_does_not_take_is_parked_and_taken_once_it_does(
-    algorithm, run_within, stack, database
-):
+def test_what_the_sink_does_not_take_is_parked_and_taken_once_it_does(run_within, stack, database):
     fill(database)
     name = f"test-{uuid.uuid4().hex[:12]}"
     sink, settings = f"{name}.enriched", Settings(stack.bootstrap, database, None)
@@ -62,7 +59,7 @@ def test_what_the_sink_does_not_take_is_parked_and_taken_once_it_does(
     kafkas_own = {"max.message.bytes": "1048588"}
     admin.create_topics([NewTopic(sink, SLOTS, 1, config=kafkas_own)])[sink].result(30)
     events = [json.dumps({"id": key}).encode() for key in KEYS]
-    with run_within({**SPEC, "name": name, "algorithm": algorithm}) as pipeline:
+    with run_within({**SPEC, "name": name}) as pipeline:
         for _ in range(3):  # by the disk phase, and then by the cache as well
             pipeline.send(events)
             final = pipeline.drain()
