@@ -11,7 +11,7 @@ from dovetail.stream.events.schema import Need
 if TYPE_CHECKING:
     from dovetail.stream.events.schema import EventSchema, Node
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^\s,}\]]*', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"?|[^\s,}\]]*', re.DOTALL)
 _SHOWN_BYTES = 40
 
 

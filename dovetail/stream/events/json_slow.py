@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 _SCALAR = re.compile(rb"true|false|null|" + _NUMBER.pattern)
+# No group is possessive: before Python 3.11.5 such a match may end within a turn that has failed.
 _STRING_BUT_ITS_END = re.compile(
     rb"""
     "(?: [\x20\x21\x23-\x5b\x5d-\x7f]++                               # plain ASCII
@@ -40,7 +41,7 @@ _STRING_BUT_ITS_END = re.compile(
       |  \xf0[\x90-\xbf][\x80-\xbf]{2}
       |  [\xf1-\xf3][\x80-\xbf]{3}
       |  \xf4[\x80-\x8f][\x80-\xbf]{2}
-    )*+
+    )*
     """,
     re.VERBOSE,
 )
@@ -53,7 +54,7 @@ _PLAIN_MEMBER = re.compile(
         *(_PLAIN_STRING, _SCALAR.pattern, _SPACE.pattern),
     )
 )
-_ANY_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_ANY_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
 _INT = re.compile(rb"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
