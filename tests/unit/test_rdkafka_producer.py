@@ -29,6 +29,8 @@ class Stuck:
     def __init__(self) -> None:
         self.called = threading.Event()
         self.may_end = threading.Event()
+        self.may_destroy = threading.Event()
+        self.may_destroy.set()
         self.destroyed: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -40,6 +42,7 @@ class Stuck:
 
     def destroy(self, client: int) -> None:
         self.destroyed.append(client)
+        self.may_destroy.wait()
         library().destroy(client)
 
 
@@ -80,9 +83,12 @@ def test_a_client_whose_offsets_are_not_sent_in_time_is_let_go_when_the_call_com
     assert stuck.destroyed == []
     with pytest.raises(ValueError, match="closed"):
         client.begin()
+    stuck.may_destroy.clear()
     stuck.may_end.set()
     await_(lambda: stuck.destroyed == [handle])
+    # It is being destroyed, by another thread: to do so twice would end the process.
     client.close()
+    stuck.may_destroy.set()
     assert stuck.destroyed == [handle]
 
 

@@ -276,13 +276,14 @@ class Producer(Client):
         if self._late is None or self._client is None:
             super().close()
             return
+        # For good: another close(), while that thread is at it, has nothing to let go.
         client, self._client = self._client, None
 
         def close(answer: Future[int | None]) -> None:
             if error := answer.result():
                 self._lib.error_destroy(error)
-            self._client = client
-            super(Producer, self).close()
+            self._end()
+            self._lib.destroy(client)
 
         # By the thread that is inside, as its last act.
         self._late.add_done_callback(close)
