@@ -61,10 +61,10 @@ test-parts: $(VENV)/ready ## Their parts: the unit, property and integration tes
 	$(PYTEST) $(SLOWEST) tests/unit tests/property tests/fuzz tests/chaos/test_schedule.py tests/integration $(patsubst %,--ignore=%,$(JOBS) $(SPARK_PARTS) $(LOCAL_TESTS)) $(TESTS)
 
 # Each starts brokers and servers of its own, fetches packages, or measures.
-LOCAL_TESTS := $(addprefix tests/integration/test_,local_debian.py local_postgres.py local_stack.py bench_engine.py capacity.py)
+LOCAL_TESTS := $(addprefix tests/integration/test_,local_debian.py local_postgres.py local_stack.py spaced_path.py bench_engine.py capacity.py)
 
 .PHONY: test-local
-test-local: $(VENV)/ready ## The local stack itself: killed, half made, as another user, without Maven; that a benchmark runs, and the handbook's capacity tables
+test-local: $(VENV)/ready ## The local stack itself: killed, half made, as another user, in a path with a space, without Maven; that a benchmark runs, and the handbook's capacity tables
 	$(PYTEST) $(LOCAL_TESTS) $(TESTS)
 
 .PHONY: matrix

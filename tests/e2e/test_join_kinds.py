@@ -1,4 +1,4 @@
-"""Every kind of key over every kind of event, as processes: the output is the one that SQL gives.
+"""Every kind of key over every kind of event, good or bad: the output is the one that SQL gives.
 
 Every algorithm, kind of join and number of nodes is in test_algorithms.py.
 """
@@ -23,9 +23,9 @@ MOST_ROUNDS = 20
         pytest.param("semi", shop.TEXT, id="semi-text"),
     ],
 )
-def test_the_pipeline_gives_what_sql_gives(join, shape, run_pipeline, database):
+def test_the_pipeline_gives_what_sql_gives(join, shape, run_within, database):
     shape.fill(database)
-    with run_pipeline(shape.spec(join)) as pipeline:
+    with run_within(shape.spec(join)) as pipeline:
         events = [*shape.good_events(), *shape.bad_events()]
         sent = 0
         # The first round is the disk phase's. It migrates the keys, and once those have

@@ -20,6 +20,7 @@ from dovetail.errors import Unavailable
 from dovetail.join.columns import Column
 from dovetail.pipeline.spec import Pipeline
 from dovetail.settings import Settings
+from dovetail.stream import takeover
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import read_all
@@ -195,7 +196,8 @@ def test_an_event_that_the_broker_refuses_holds_up_nobody_else(door, bootstrap):
     assert sorted(door.markers()) == [b"a", b"c"]
 
 
-def test_without_a_broker_it_says_so_at_once(door):
+def test_without_a_broker_it_says_so_at_once(door, monkeypatch):
+    monkeypatch.setattr(takeover, "_TIMEOUT_S", 1.0)  # stop() waits for it
     nowhere = Settings("127.0.0.1:1", door.settings.database_url, door.settings.pipeline)
     inbox = Inbox(nowhere, door.topology)
     failures = []
