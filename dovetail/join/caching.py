@@ -68,6 +68,11 @@ class Hits:
         positions = self.positions[hits] - first
         return Hits(positions, self.entries, self.starts[hits], self.misses[misses] - first)
 
+    def only(self, kept: Flags) -> Hits:
+        """These hits; the others are misses."""
+        misses = np.sort(np.concatenate([self.misses, self.positions[~kept]]))
+        return Hits(self.positions[kept], self.entries, self.starts[kept], misses)
+
     def among(self, kept: Flags) -> Hits:
         """The same of these events alone."""
         places = np.cumsum(kept) - 1

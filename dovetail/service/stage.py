@@ -346,9 +346,13 @@ class StageService:
     def _look(self) -> Look:
         counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
         command = self._orders.command
+        reason, alarm = self._reason(), self._alarm()
+        if self._loop.halted and self._loop.paused:
+            # It rests, as it was told to: only so can it be told where to read on.
+            reason, alarm = "", reason
         return Look(
-            self._reason(),
-            self._alarm(),
+            reason,
+            alarm,
             {**counts, **self._figures(), **self._metrics.latency.told()},
             self._state(),
             tuple(self._loop.partitions),

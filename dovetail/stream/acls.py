@@ -91,7 +91,8 @@ def granted(admin: AdminClient, user: str) -> set[Permission]:
         AclOperation.ANY,
         AclPermissionType.ALLOW,
     )
-    bindings: list[Any] = _done(admin.describe_acls(everything), "the ACLs cannot be listed") or []
+    listing = admin.describe_acls(everything, request_timeout=_TIMEOUT_S)
+    bindings: list[Any] = _done(listing, "the ACLs cannot be listed") or []
     return {
         Permission(
             _RESOURCES[binding.restype],
@@ -106,13 +107,17 @@ def granted(admin: AdminClient, user: str) -> set[Permission]:
 
 def give(admin: AdminClient, user: str, permissions: Iterable[Permission]) -> None:
     bindings = [_written(AclBinding, user, permission) for permission in permissions]
-    for future in admin.create_acls(bindings).values() if bindings else ():
+    if not bindings:
+        return
+    for future in admin.create_acls(bindings, request_timeout=_TIMEOUT_S).values():
         _done(future, f"{user} cannot be given permissions")
 
 
 def take(admin: AdminClient, user: str, permissions: Iterable[Permission]) -> None:
     filters = [_written(AclBindingFilter, user, permission) for permission in permissions]
-    for future in admin.delete_acls(filters).values() if filters else ():
+    if not filters:
+        return
+    for future in admin.delete_acls(filters, request_timeout=_TIMEOUT_S).values():
         _done(future, f"permissions of {user} cannot be taken")
 
 
@@ -120,7 +125,8 @@ def set_password(admin: AdminClient, user: str, password: str) -> None:
     """Make a user who proves by SCRAM-SHA-512 who it is, or give it another password."""
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     change = UserScramCredentialUpsertion(user, credential, password.encode())
-    for future in admin.alter_user_scram_credentials([change]).values():
+    told = admin.alter_user_scram_credentials([change], request_timeout=_TIMEOUT_S)
+    for future in told.values():
         _done(future, f"the password of {user} cannot be set")
 
 
@@ -209,7 +215,7 @@ def _of_groups(admin: AdminClient, names: set[str]) -> dict[Place, set[str] | No
 def _operations(name: str, future: Future[Any]) -> set[str] | None:
     """The names of what may be done with it; None where the broker does not tell."""
     try:
-        told = future.result(_TIMEOUT_S).authorized_operations
+        told = future.result().authorized_operations
     except KafkaException as error:
         code = error.args[0].code()
         if code in _REFUSED:
@@ -235,6 +241,6 @@ def _written(kind: Callable[..., Any], user: str, permission: Permission) -> Any
 
 def _done(future: Future[Any], text: str) -> Any:
     try:
-        return future.result(_TIMEOUT_S)
+        return future.result()
     except KafkaException as error:
         raise Unavailable(f"{text}: {error.args[0].str()}") from error

@@ -41,6 +41,8 @@ NO_MASTER_ROW = b"no-master-row"
 HAS_MASTER_ROW = b"has-master-row"
 _NOTES = 1 << 10
 """What a message takes beside an output: headers, and a batch's own."""
+_KEY = 64 << 10
+"""What it takes on its way to another table: its key there, once more."""
 
 
 def takes_anything() -> int:
@@ -174,7 +176,7 @@ class Answers:
         takes = LARGEST_MESSAGE_BYTES
         if self._onward is None:
             takes = min(takes, self._sink_takes())
-        beyond = sizes > takes - _NOTES
+        beyond = sizes > takes - (_NOTES if self._onward is None else _KEY)
         places, sizes = places[beyond], sizes[beyond]
         if not len(places):
             return None

@@ -88,6 +88,12 @@ class EventBatch:
             fixed += self.entries.nbytes
         return fixed + self.partitions.nbytes + self.keys.texts.nbytes + self.events.nbytes
 
+    @property
+    def sizes(self) -> Ints:
+        """The bytes of each event and of its key."""
+        sizes = np.diff(self.events.bounds)
+        return sizes + np.diff(self.keys.texts.bounds) if self.keys.texts.size else sizes
+
     def take(self, indices: Ints) -> EventBatch:
         return EventBatch(
             self.keys.take(indices),

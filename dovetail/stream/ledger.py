@@ -35,6 +35,8 @@ PROGRESS = "progress"
 """Not a count: the number of the progress that belongs to the offset; 0 if none does."""
 MOVED = "moved"
 """Not a count either: the number of the order by which the offset was moved back last."""
+CUT = "cut"
+"""Nor this: where the log ended when that was found to be before the offset (places.py)."""
 OUTPUTS = "outputs"
 HITS = "hits"
 """Not outcomes: output messages, of which an event may have many or none, and events
@@ -74,12 +76,16 @@ class Ledger:
         self._step: dict[int, Counter[str]] = {}
         self._progress: dict[int, int] = {}
         self._moved: dict[int, int] = {}
+        self._cut: dict[int, int] = {}
 
     def open(self, partition: int, text: str) -> None:
         """Take over a partition with what its last owner wrote."""
         counts = parse(text)
         self._progress[partition] = counts.pop(PROGRESS, 0)
         self._moved[partition] = counts.pop(MOVED, 0)
+        self._cut.pop(partition, None)
+        if CUT in counts:
+            self._cut[partition] = counts.pop(CUT)
         self._committed[partition] = counts
 
     def close(self, partition: int) -> None:
@@ -88,6 +94,7 @@ class Ledger:
         self._step.pop(partition, None)
         self._progress.pop(partition, None)
         self._moved.pop(partition, None)
+        self._cut.pop(partition, None)
 
     def progress(self, partition: int) -> int:
         """The number of the partition's progress, 0 if it has none."""
@@ -102,6 +109,16 @@ class Ledger:
 
     def set_moved(self, partition: int, number: int) -> None:
         self._moved[partition] = number
+        self._cut.pop(partition, None)
+
+    @property
+    def cut(self) -> dict[int, int]:
+        """Where logs ended, by partition, that ended before their offset."""
+        return self._cut
+
+    def set_cut(self, partition: int, end: int) -> None:
+        """Until the offset is moved by an order."""
+        self._cut[partition] = end
 
     def add(self, partition: int, outcome: str, events: int) -> None:
         if events:
@@ -123,6 +140,8 @@ class Ledger:
             counts[PROGRESS] = number
         if number := self.moved(partition):
             counts[MOVED] = number
+        if (end := self._cut.get(partition)) is not None:
+            counts[CUT] = end
         return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
 
     def commit(self) -> Counter[str]:

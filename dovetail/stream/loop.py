@@ -115,6 +115,7 @@ class Loop:
         self._full_since: float | None = None
         self._read_again = False
         self._moved = False
+        self._rebalanced = False
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
@@ -137,6 +138,8 @@ class Loop:
         """Where to read on once it is paused; set from any thread."""
         self.resting = False
         """Whether nothing came in its last turn, and nothing is left to do."""
+        self.halted = False
+        """Whether it reads nothing until somebody has moved the offsets, for `reason`."""
 
     @property
     def partitions(self) -> list[int]:
@@ -237,6 +240,7 @@ class Loop:
                 return
             if self._begins_anew():
                 return
+            self.halted = False
             self._handler.between_steps()
             if len(records) or self._handler.busy:
                 self._step(records)
@@ -435,22 +439,35 @@ class Loop:
             return self._open_partitions()
         except AstrayError as astray:
             if not (self.paused and self._move_back()):
+                self._write_down(astray)
                 self._halt(astray)
             return True
+
+    def _write_down(self, astray: AstrayError) -> None:
+        """Commit where logs end that were cut: once they have grown nothing else tells."""
+        new = {one: cut for one, cut in astray.cut.items() if one not in self._ledger.cut}
+        if not new:
+            return
+        for partition, cut in new.items():
+            self._ledger.set_cut(partition, cut.end)
+        self._producer.begin()
+        self._send_offsets({partition: cut.committed for partition, cut in new.items()})
+        self._producer.commit(_TIMEOUT_S)
 
     def _halt(self, astray: AstrayError) -> None:
         """Read nothing, and say why, until somebody has moved the offsets."""
         if self.reason != str(astray):
             log.critical("nothing is read", extra={"reason": str(astray)})
         self.reason = str(astray)
-        self.resting = self._read_again = True
+        self.halted = self.resting = self._read_again = True
         self._turned_at = time.monotonic()  # no restart helps
         self._stopping.wait(_HALTED_S)
 
     def _read_from_committed(self) -> None:
         """Read again what is not committed; the ledger goes back with it."""
         self._read_again = False
-        if self._consumer.rewind():
+        self._look_around()
+        if self._consumer.rewind(self._settled()):
             self._paused.clear()
         self._handler.drop()
         self._opened.clear()
@@ -488,7 +505,7 @@ class Loop:
 
     def _assign(self, partitions: list[int]) -> None:
         log.info("partitions assigned", extra={"partitions": partitions})
-        self._moved = True
+        self._moved = self._rebalanced = True
         if self.paused and partitions:
             # At once: what is fetched of them before the next turn would be worked on.
             self._consumer.pause(partitions)
@@ -497,14 +514,14 @@ class Loop:
 
     def _revoke(self, partitions: list[int]) -> None:
         log.info("partitions revoked", extra={"partitions": partitions})
-        self._moved = True
+        self._moved = self._rebalanced = True
         for partition in partitions:
             self._ledger.close(partition)
         self._opened.difference_update(partitions)
         self._paused.difference_update(partitions)
         self._handler.revoke(partitions)
         # What is held of the others is dropped with it, and read again: it cannot be told apart.
-        self._read_again = self._handler.holds
+        self._read_again |= self._handler.holds
 
     def _settled(self) -> dict[int, tuple[int, str]]:
         """Read what is committed.
@@ -513,6 +530,8 @@ class Loop:
         forgotten to end (docs/decisions/0025). If it was ours, to recover ends it; if it was that
         of a node which never came back, somebody has to take its place for a moment.
         """
+        if not self._consumer.assignment():
+            return {}
         try:
             return self._consumer.committed(_UNSETTLED_S)
         except KafkaFailure as failure:
@@ -526,8 +545,13 @@ class Loop:
         for name in names:
             producer_of(self._settings, name, self._written).close()
 
-    def _take_over_lost(self) -> None:
-        """End what nodes left open that were members before: nobody has to wait for their time."""
+    def _look_around(self) -> None:
+        """After a rebalance, see who is there.
+
+        End what nodes left open that were members before: nobody has to wait for their time.
+        """
+        if not self._rebalanced:
+            return
         present = members(self._settings, self._written)
         lost = sorted(self._known - present)
         if lost:
@@ -535,16 +559,17 @@ class Loop:
         for name in lost:
             producer_of(self._settings, name, self._written).close()
         self._known = present | {self._member}
+        self._rebalanced = False
 
     def _open_partitions(self) -> bool:
         """Read the ledger of newly assigned partitions, before anything is added to it.
 
         True if some of them are read from elsewhere than was committed, and all of them anew.
         """
+        self._look_around()
         held, astray = set(self._consumer.assignment()), self._consumer.astray
         if held == self._opened and not astray:
             return False
-        self._take_over_lost()
         committed = self._settled()
         new = (held - self._opened) | astray
         for partition in new:
@@ -552,7 +577,7 @@ class Loop:
         self._opened = held
         at = {one: committed[one][0] if one in committed else None for one in sorted(new)}
         there = spans(admin_of(self._settings), self._stage.reads)
-        if places := new_places(self._stage.reads, at, there):
+        if places := new_places(self._stage.reads, at, there, self._ledger.cut):
             self._begin(places)
         if places or astray:
             self._read_from_committed()

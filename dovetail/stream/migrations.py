@@ -53,7 +53,7 @@ _LOADING_S = 0.05
 _A_TURN_S = 1.0
 _WATERMARKS_S = 5.0
 _LARGEST_ENTRY = LARGEST_MESSAGE_BYTES - (1 << 10)
-"""The rest is for the message around it: its key and Kafka's own framing."""
+"""With its key; the rest is for the message around it, and Kafka's own framing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,7 @@ class MigrationReader:
             if arrived:
                 yield self._change(arrived)
             # Only now: what came before an error is read and would not come again.
-            for message in messages:
-                if message.error() is not None:
-                    self._note(message)
+            self._note([message for message in messages if message.error() is not None])
             if not self._loading or time.monotonic() > until:
                 return
 
@@ -169,14 +167,19 @@ class MigrationReader:
         except KafkaException as error:  # reading would fail for the same reason, and say so
             log.warning("how long loading will take is unknown", extra={"reason": str(error)})
 
-    def _note(self, message: Message) -> None:
-        """A slot is loaded when its end is reached; any other error is one."""
-        error = message.error()
-        assert error is not None
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the constant's public name
+    def _note(self, messages: list[Message]) -> None:
+        """A slot is loaded when its end is reached, which is told once; any other error is one."""
+        failed: KafkaError | None = None
+        for message in messages:
+            error = message.error()
+            assert error is not None
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                self._loading.pop(message.partition() or 0, None)
+            else:
+                failed = failed or error
+        if failed is not None:
             text = "migrations cannot be read"
-            raise failure(self._settings, error, text, reads(self._topic))
-        self._loading.pop(message.partition() or 0, None)
+            raise failure(self._settings, failed, text, reads(self._topic))
 
     def _change(self, messages: list[Message]) -> Change:
         # The latest of each key counts, whatever came before it in this batch.
@@ -253,8 +256,8 @@ def send_migrations(
     eviction: it cannot be cached, and what a cache may still hold of it is older.
     """
     payloads = encode(Column(entries.data, entries.bounds), read_at_ms, events, cycle)
-    too_large = np.diff(entries.bounds) > _LARGEST_ENTRY
     names = names_of(keys, int_key=int_key)
+    too_large = np.diff(entries.bounds) + np.diff(names.bounds) > _LARGEST_ENTRY
     producer.send_many(
         topic.name,
         mapper.slots(keys),

@@ -6,7 +6,8 @@
                          an internal topic, which keeps what is unread, it is a fault
     committed > end      the log was cut short: a broker restored from a copy, an unclean election,
                          a topic made anew. Whoever read on would answer events once more, or not at
-                         all, so nothing is read until somebody says from where
+                         all, so nothing is read until somebody says from where. The end is
+                         committed beside the offset: a log that grows beyond it is as wrong
 
 A place is committed before anything is read from it (loop.py). So who has written
 anything has committed before, and offsets that are gone were forgotten (forgotten.py).
@@ -15,7 +16,7 @@ anything has committed before, and offsets that are gone were forgotten (forgott
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.errors import Unavailable
 from dovetail.topology import Keeps
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
 
 class AstrayError(Unavailable):
     """What was committed is not where the log is: somebody has to decide."""
+
+    def __init__(self, message: str, cut: Mapping[int, Cut] | None = None) -> None:
+        super().__init__(message)
+        self.cut = cut or {}
+        """Partitions whose log ended before what was committed."""
+
+
+class Cut(NamedTuple):
+    committed: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +57,30 @@ class Span:
 
 
 def new_places(
-    topic: Topic, committed: Mapping[int, int | None], spans: Mapping[int, Span]
+    topic: Topic,
+    committed: Mapping[int, int | None],
+    spans: Mapping[int, Span],
+    ends: Mapping[int, int] | None = None,
 ) -> dict[int, Place]:
-    """Where to read those partitions that cannot be read on from what is committed of them."""
-    found = {}
+    """Where to read those partitions that cannot be read on from what is committed of them.
+
+    `ends` has where logs ended when they were found to be cut.
+    """
+    found, cut = {}, {}
     for partition, at in committed.items():
+        if partition not in spans:
+            raise Unavailable(f"partition {partition} of {topic.name} is not known everywhere yet")
         span = spans[partition]
+        end = (ends or {}).get(partition, span.end)
         if at is None:
             found[partition] = Place(span.first)
+        elif at > end:
+            cut[partition] = Cut(at, end)
         elif at < span.first:
             _require_ours_to_lose(topic, partition, at, span)
             found[partition] = Place(span.first, span.first - at)
-        elif at > span.end:
-            raise AstrayError(_beyond(topic, partition, at, span))
+    if cut:
+        raise AstrayError(_beyond(topic, cut), cut)
     return found
 
 
@@ -72,14 +94,16 @@ def _require_ours_to_lose(topic: Topic, partition: int, at: int, span: Span) -> 
         )
 
 
-def _beyond(topic: Topic, partition: int, at: int, span: Span) -> str:
-    cure = (
-        "say from where on, see"
-        if topic.keeps is Keeps.UNREAD
-        else f"say from where on (dovetail restart --offset {partition}={span.end}), see"
+def _beyond(topic: Topic, cut: Mapping[int, Cut]) -> str:
+    which = "; ".join(
+        f"partition {partition} of {topic.name} ends at {end}, and was read up to {at}"
+        for partition, (at, end) in cut.items()
     )
+    cure = "say from where on, see"
+    if topic.keeps is not Keeps.UNREAD:
+        offsets = " ".join(f"--offset {partition}={end}" for partition, (_, end) in cut.items())
+        cure = f"say from where on (dovetail restart {offsets}), see"
     return (
-        f"partition {partition} of {topic.name} ends at {span.end}, and was read up to {at}: the"
-        f" broker has lost what lay between, or the topic was made anew. Nothing more is read:"
-        f" {cure} docs/operations.md, Offsets out of range"
+        f"{which}: the broker has lost what lay between, or the topic was made anew. Nothing more"
+        f" is read: {cure} docs/operations.md, Offsets out of range"
     )

@@ -65,10 +65,7 @@ def read_settings(settings: Settings, names: list[str]) -> dict[str, dict[str, s
         wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         told = admin.describe_configs(wanted, request_timeout=_TIMEOUT_S)
         try:
-            return {
-                resource.name: _values(future.result(_TIMEOUT_S))
-                for resource, future in told.items()
-            }
+            return {resource.name: _values(future.result()) for resource, future in told.items()}
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             if is_refused(cause.code()):

@@ -113,7 +113,8 @@ def keep_up(settings: Settings, source: Topic, clean: Topic) -> int:
     if (found := partitions_of(admin, clean)) >= wanted:
         return found
     try:
-        admin.create_partitions([NewPartitions(clean.name, wanted)])[clean.name].result(_TIMEOUT_S)
+        more = [NewPartitions(clean.name, wanted)]
+        admin.create_partitions(more, request_timeout=_TIMEOUT_S)[clean.name].result()
     except KafkaException as error:
         code = error.args[0].code()
         if is_refused(code):
@@ -221,12 +222,13 @@ def _create(
         [
             NewTopic(topic.name, topic.partitions, replication, config=topic.config)
             for topic in topics
-        ]
+        ],
+        request_timeout=_TIMEOUT_S,
     )
     refused: list[Permission] = []
     for name, future in futures.items():
         try:
-            future.result(_TIMEOUT_S)
+            future.result()
         except KafkaException as error:
             code = error.args[0].code()
             if is_refused(code):

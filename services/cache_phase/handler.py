@@ -27,6 +27,7 @@ from dovetail.stream.handler import Handler
 from dovetail.stream.migrations import send_evictions
 from dovetail.stream.parking import UNFIT_KEY, park
 from dovetail.stream.reader import BatchReader
+from dovetail.topology import LARGEST_MESSAGE_BYTES
 from services.cache_phase.contents import EPOCH_S, CacheContents, as_cached
 from services.cache_phase.settings import piece_bytes
 
@@ -47,6 +48,10 @@ _ROUNDS = 20
 """An entry leaves within one part in so many of the time after which it has to."""
 _ROUND_S = 60.0
 """A round takes no longer: it also finds the oldest."""
+
+
+_FRAME = 4 << 10
+"""What a message takes beside an event, its key and its entry."""
 
 
 class Migrations(Protocol):
@@ -223,12 +228,19 @@ class CacheHandler(Handler):
 
 
 def with_entries(batch: EventBatch, hits: Hits, most: int) -> Iterator[EventBatch]:
-    """All events, those that are hits with their entries, in batches of about so many bytes."""
+    """All events, those that are hits with their entries, in batches of about so many bytes.
+
+    An entry that is too large for a message beside its event stays here.
+    """
+    sizes = sizes_at(hits.entries, hits.starts)
+    fit = sizes + batch.sizes[hits.positions] <= LARGEST_MESSAGE_BYTES - _FRAME
+    if not fit.all():
+        hits, sizes = hits.only(fit), sizes[fit]
     if not len(hits.positions):
         yield batch
         return
     bounds = np.zeros(len(batch) + 1, np.int64)
-    bounds[hits.positions + 1] = sizes_at(hits.entries, hits.starts)
+    bounds[hits.positions + 1] = sizes
     bounds = np.cumsum(bounds)
     for first, end in cuts(batch.events.bounds + bounds, most):
         part = hits.part(first, end)

@@ -167,6 +167,8 @@ class DiskHandler(Handler):
         self._window.clear()
         self._arrivals.clear()
         self._changed.clear()
+        # What waited for R is read again, perhaps by another node.
+        self._trouble, self._failures, self._retry_at = "", 0, 0.0
         if self._line is not None:
             self._line.clear()
 

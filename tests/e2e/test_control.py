@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import psycopg
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from dovetail.pipeline.spec import Engine
+from dovetail.stream.offsets import CommittedOffsets
 from tests.e2e import shop
 from tests.e2e.api import Api
+from tests.e2e.conftest import ENGINE
 
 SHAPE = shop.INT
 
@@ -147,6 +154,48 @@ def test_the_source_is_read_again_and_every_event_counted_again(run_pipeline, da
         )
         assert ended["state"] == "failed"
         assert "would lose events" in ended["error"]
+
+
+def cut(pipeline):
+    """Let the source's first partition end before what was read of it; return where it ends."""
+    topology = pipeline.topology
+    group, source = topology.group("ingest"), topology.source
+    with closing(CommittedOffsets(pipeline.settings, group, source)) as offsets:
+        at = offsets.read()[0]
+    beyond = TopicPartition(source.name, 0, at.offset + 10, metadata=at.text)
+    deadline = time.monotonic() + 90
+    with closing(Consumer(pipeline.settings.client({"group.id": group}))) as consumer:
+        while True:
+            try:
+                consumer.commit(offsets=[beyond], asynchronous=False)
+            except KafkaException:  # until the one that was killed counts as dead
+                assert time.monotonic() < deadline
+                time.sleep(1)
+            else:
+                return at.offset
+
+
+@pytest.mark.skipif(ENGINE is Engine.SPARK, reason="Spark's application commits no offsets")
+def test_a_source_that_was_cut_is_read_on_from_where_it_is_told(run_pipeline, database):
+    """As the message and docs/operations.md say, Offsets out of range."""
+    events = SHAPE.good_events()
+    with start(run_pipeline, database) as pipeline:
+        api = Api(pipeline)
+        pipeline.send(events)
+        pipeline.drain()
+        pipeline.kill("ingest")
+        end = cut(pipeline)
+        told = f"partition 0 of {pipeline.topology.source.name} ends at {end}, and was read up to"
+        api.until(lambda: told in pipeline.not_ready_because("ingest"), "halted")
+        wanted = {"from": {"offsets": {"0": end}}, "confirm": True}
+        job = api.done(api("POST", "P/restart", 202, json=wanted))
+        assert set(job["result"]["moved"]) == {"0"}
+        pipeline.wait_until_ready()
+        pipeline.send(events)
+        final = pipeline.drain()
+        assert not final.problems
+        assert final.taken == 2 * len(events)
+        assert pipeline.verdict().equal
 
 
 def test_the_caches_keys_and_one_key_are_shown_with_their_rows(run_pipeline, database):

@@ -309,7 +309,7 @@ def test_a_member_that_has_no_partitions_yet_has_nothing_to_rewind(
 ) -> None:
     send_all(bootstrap, topic, [b"a"])
     with Group(bootstrap, topic).member() as consumer:
-        assert consumer.rewind()
+        assert consumer.rewind(consumer.committed())
         assert values(read(consumer, 1)) == [b"a"]
 
 
@@ -318,7 +318,7 @@ def test_rewinding_without_a_commit_reads_from_the_start(bootstrap: str, topic: 
     send_all(bootstrap, topic, rows)
     with Group(bootstrap, topic).member() as consumer:
         read(consumer, 1, max_bytes=8000)
-        consumer.rewind()
+        consumer.rewind(consumer.committed())
         assert consumer.positions() == {}
         assert values(read(consumer, 20)) == rows
         assert consumer.positions() == {0: 20}
@@ -385,7 +385,7 @@ def test_rewinding_reads_again_from_the_committed_offset(
         producer.begin()
         producer.send_offsets(source, {0: (3, "")}, consumer.group_metadata(), TIMEOUT_S)
         producer.commit()
-        consumer.rewind()
+        consumer.rewind(consumer.committed())
         assert consumer.lag() == {0: 2}
         (batch,) = read(consumer, 1, max_records=1)
         assert values([batch]) == [b"3"]
@@ -564,6 +564,6 @@ def test_a_partition_without_an_offset_to_start_from_is_astray_until_it_is_rewou
     send_all(bootstrap, topic, [b"a", b"b"])
     with Group(bootstrap, topic, auto_offset_reset="error").member() as consumer:
         eventually(lambda: consumer.astray == {0}, consumer)
-        assert consumer.rewind()
+        assert consumer.rewind(consumer.committed())
         assert not consumer.astray
         assert values(read(consumer, 2)) == [b"a", b"b"]

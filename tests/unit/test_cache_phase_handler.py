@@ -23,6 +23,7 @@ from dovetail.stream.migrations import Change
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
 from dovetail.testing.fakes import RecordingProducer, event_batch, join_keys, records_of
 from dovetail.topology import CACHE_PHASE, Topology
+from services.cache_phase import handler
 from services.cache_phase.handler import CacheHandler
 from services.cache_phase.settings import budget
 
@@ -311,6 +312,19 @@ def test_where_an_order_is_kept_events_that_the_cache_does_not_know_go_on_withou
     cache.step(1, 2)
     [message] = cache.sent(cache.topology.missed)
     assert EventBatch.from_message(message.value).entries is None
+
+
+def test_where_an_order_is_kept_an_entry_that_no_message_holds_beside_its_event_stays(monkeypatch):
+    monkeypatch.setattr(handler, "LARGEST_MESSAGE_BYTES", handler._FRAME + 200)
+    ordered = Pipeline.model_validate({**pipeline().model_dump(mode="json"), "order": "key"})
+    cache = Cache(ordered)
+    cache.migrate(2)
+    cache.migrate(3, row=b'{"name":"%s"}' % (b"x" * 300))
+    cache.step(3, 2, 3)
+    [message] = cache.sent(cache.topology.missed)
+    batch = EventBatch.from_message(message.value)
+    assert batch.keys.values.tolist() == [3, 2, 3]
+    assert [len(entry) > 0 for entry in batch.entries] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,16 @@ def test_while_master_data_is_away_what_has_come_waits():
     assert disk.handler.waiting_for() == ""
 
 
+def test_who_has_nothing_left_to_wait_for_waits_for_nothing():
+    disk = Disk()
+    disk.master.outage = "PostgreSQL cannot be read"
+    disk.step(1)
+    disk.handler.drop()  # its slot is another node's
+    assert disk.handler.waiting_for() == ""
+    disk.step(2)
+    assert disk.handler.waiting_for() == "PostgreSQL cannot be read"
+
+
 class SlowMaster(InMemoryMaster):
     """A database that takes too long for some reads; notes what was sent before each."""
 

@@ -90,3 +90,17 @@ def test_a_closed_partition_is_not_counted_any_more(ledger):
 def test_nothing_is_written_of_what_did_not_happen(ledger):
     ledger.add(4, outcome.UNMATCHED, 0)
     assert ledger.text(4) == ""
+
+
+def test_where_a_log_was_cut_stands_there_until_the_offset_is_moved():
+    ledger = Ledger()
+    ledger.open(0, "in=3")
+    ledger.set_cut(0, 0)
+    assert ledger.text(0) == "cut=0,in=3"
+    later = Ledger()
+    later.open(0, ledger.text(0))
+    assert later.cut == {0: 0}
+    assert later.total() == {"in": 3}
+    later.set_moved(0, 7)
+    assert later.cut == {}
+    assert later.text(0) == "in=3,moved=7"

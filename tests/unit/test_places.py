@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.stream.places import AstrayError, Place, Span, new_places
+from dovetail.errors import Unavailable
+from dovetail.stream.places import AstrayError, Cut, Place, Span, new_places
 from dovetail.topology import Keeps, Topic
 
 SOURCE = Topic("sales", 4, grows=True)
@@ -33,3 +34,21 @@ def test_beyond_the_end_nobody_but_an_operator_knows(topic, cure):
     with pytest.raises(AstrayError, match="ends at 10, and was read up to 11") as caught:
         new_places(topic, {0: 11}, SPANS)
     assert cure in str(caught.value)
+
+
+def test_all_that_are_beyond_their_end_are_told_at_once():
+    with pytest.raises(AstrayError, match="restart --offset 0=10 --offset 2=7") as caught:
+        new_places(SOURCE, {0: 11, 1: 5, 2: 9}, SPANS)
+    assert caught.value.cut == {0: Cut(11, 10), 2: Cut(9, 7)}
+
+
+def test_a_log_that_was_found_cut_is_cut_however_long_it_has_grown():
+    grown = {0: Span(0, 99)}
+    assert new_places(SOURCE, {0: 11}, grown) == {}
+    with pytest.raises(AstrayError, match="ends at 10, and was read up to 11"):
+        new_places(SOURCE, {0: 11}, grown, {0: 10})
+
+
+def test_a_partition_that_not_all_brokers_know_yet_is_waited_for():
+    with pytest.raises(Unavailable, match="partition 3 of sales is not known everywhere yet"):
+        new_places(SOURCE, {3: None}, SPANS)

@@ -2,7 +2,10 @@
 
 import pytest
 
-from dovetail.stream.topic_settings import amends
+from dovetail.errors import Unavailable
+from dovetail.settings import Settings
+from dovetail.stream import topic_settings
+from dovetail.stream.topic_settings import amends, largest_message
 from dovetail.topology import Keeps, Topic
 
 KAFKAS_OWN = {
@@ -65,3 +68,11 @@ def test_requests_are_known_for_a_day():
         "retention.ms": "86400000",
     }
     assert amends(FOR_A_DAY, {**found, "cleanup.policy": "compact", "retention.ms": "-1"}) == {}
+
+
+def test_a_broker_that_is_away_is_told_as_one(monkeypatch):
+    """And not as a time-out of Python's, which nobody waits out."""
+    monkeypatch.setattr(topic_settings, "_TIMEOUT_S", 0.5)
+    nowhere = Settings("127.0.0.1:1", "postgresql://nowhere/none", "pipeline.yaml")
+    with pytest.raises(Unavailable):
+        largest_message(nowhere, SINK)

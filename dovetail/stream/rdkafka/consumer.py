@@ -45,7 +45,7 @@ from dovetail.stream.rdkafka.partitions import (
 from dovetail.stream.rdkafka.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -225,15 +225,14 @@ class Consumer(Client):
                 for partition, offset in known_offsets(listed).items()
             }
 
-    def rewind(self, timeout_s: float = 30) -> bool:
-        """Read on from the committed offsets, or from the start where nothing is committed.
+    def rewind(self, committed: Mapping[int, tuple[int, str]], timeout_s: float = 30) -> bool:
+        """Read on from what is `committed`, or from the start where nothing is.
 
         What was held or fetched ahead is dropped: no record of before comes after this call. True
         if no partition is paused after it.
         """
         if not self._assigned:
             return True
-        committed = self.committed(timeout_s)
         starts = {
             partition: committed.get(partition, (OFFSET_BEGINNING, ""))
             for partition in self.assignment()
