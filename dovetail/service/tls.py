@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import ConfigError
@@ -38,8 +37,9 @@ def served(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
     except OSError as error:  # an SSLError is one, too
+        # The values are not shown: somebody may have put the key itself there.
         raise ConfigError(
-            f"{CERTIFICATE}={certificate} and {KEY}={key} are no certificate and its key: {error}"
+            f"{CERTIFICATE} and {KEY} name no certificate and its key: {error.strerror}"
         ) from None
     return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
@@ -53,8 +53,11 @@ def asked(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
     authority = environment.get(AUTHORITY, "").strip()
     if not authority:
         return None
-    if not Path(authority).is_file():
-        raise ConfigError(f"{AUTHORITY}: {authority} is not there")
-    context = ssl.create_default_context(cafile=authority)
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise ConfigError(
+            f"{AUTHORITY} names no authority's certificate: {error.strerror}"
+        ) from None
     context.check_hostname = False
     return context

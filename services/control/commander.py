@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from dovetail.contracts.control_pb2 import Command
 from dovetail.errors import Unavailable
 from dovetail.service.orders import key_of
+from dovetail.stream.refusals import client_of
 from dovetail.topology import CONTROL_TOPIC, LARGEST_MESSAGE_BYTES
 from services.control.store.commands import DRAIN, PAUSE, RESUME, Commands, Order
 
@@ -47,10 +48,11 @@ class Commander:
         self.services = topology.commanded
         self._commands = commands
         self._pipelines = pipelines
-        self._producer = Producer(
+        self._producer = client_of(
+            Producer,
             settings.client(
                 {"acks": "all", "message.max.bytes": LARGEST_MESSAGE_BYTES, "log_level": 0}
-            )
+            ),
         )
 
     def latest(self) -> dict[str, CommandRow]:

@@ -30,14 +30,14 @@ def main() -> int:
         let_gates_in(engine)
         certificate = tls.served()
         hub = Hub(settings, access, engine)
+        stored = [RunsCollector(hub.name, engine), PlansCollector(hub.name, engine)]
+        app = create_app(hub, stored)
         # Now, and not in a thread that nobody hears.
         settle_topics(settings, hub.topology, CONTROL)
         hub.begin()
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)
         return exit_code(error)
-    stored = [RunsCollector(hub.name, engine), PlansCollector(hub.name, engine)]
-    app = create_app(hub, stored)
     uvicorn.run(
         app,
         host=settings.host,

@@ -52,17 +52,20 @@ def new_database(url):
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+def write_pipeline(folder, master=None):
+    spec = {"name": f"test-{uuid.uuid4().hex[:12]}", **shop.INT.spec("inner")}
+    spec["master"] |= master or {}
+    file = folder / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return file
+
+
 @contextmanager
 def running_control(stack, folder, *, local=False, master=None):
     """`master` are further settings of the master table."""
     with new_database(stack.database_url) as database:
         shop.INT.fill(database)
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        file = folder / "pipeline.yaml"
-        spec = {"name": name, **shop.INT.spec("inner")}
-        spec["master"] |= master or {}
-        file.write_text(yaml.safe_dump(spec, sort_keys=False))
-        settings = Settings(stack.bootstrap, database, file)
+        settings = Settings(stack.bootstrap, database, write_pipeline(folder, master))
         engine = control_engine(database, pooled=True)
         migrate(engine)
         hub = Hub(settings, AccessSettings(local=local, rate=100_000), engine)
@@ -73,7 +76,7 @@ def running_control(stack, folder, *, local=False, master=None):
         with _served(app) as url:
             yield Running(url, hub, app, tokens, database)
         engine.dispose()
-        own = [topic.name for topic in hub.topology.topics() if topic.name.startswith(name)]
+        own = [topic.name for topic in hub.topology.topics() if topic.name.startswith(hub.name)]
         admin = admin_of(settings)
         for deletion in admin.delete_topics(own).values():
             deletion.result(30)

@@ -85,5 +85,19 @@ def test_what_is_no_certificate_is_refused(told, tmp_path):
     for name in (tls.CERTIFICATE, tls.KEY):
         with pytest.raises(ConfigError, match="no certificate and its key"):
             tls.served({**told, name: str(tmp_path / "none")})
-    with pytest.raises(ConfigError, match="is not there"):
-        tls.asked({tls.AUTHORITY: str(tmp_path / "gone")})
+    for name in ("none", "gone"):
+        with pytest.raises(ConfigError, match=f"{tls.AUTHORITY} names no authority"):
+            tls.asked({tls.AUTHORITY: str(tmp_path / name)})
+
+
+@pytest.mark.parametrize("value", ["-----BEGIN PRIVATE KEY-----", "s3cret" * 1000])
+def test_what_was_given_in_place_of_a_file_is_not_shown(told, value):
+    for look, name in (
+        (tls.served, tls.CERTIFICATE),
+        (tls.served, tls.KEY),
+        (tls.asked, tls.AUTHORITY),
+    ):
+        with pytest.raises(ConfigError, match=name) as refused:
+            look({**told, name: value})
+        assert value not in str(refused.value)
+        assert refused.value.__suppress_context__
