@@ -42,6 +42,8 @@ WHO = "who"
 _BURST = 4.0
 _REFUSED = 0.2
 """Of the rate: those who are refused."""
+_MOST_LOOKUPS = 8
+"""Tokens that are looked up at once: however many nobody knows, the pool has threads left."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 MOST_BODY_BYTES = 1 << 20
 _BODY_WITHIN_S = 30.0
@@ -66,7 +68,7 @@ class Rules:
     most_body_bytes: int | None = MOST_BODY_BYTES
     """None: whoever takes the body bounds it."""
     refused: Callable[[Who, str, str], None] | None = None
-    """Told of whoever lacks a role, with method and path."""
+    """Told of whoever lacks a role, with method and path, in a thread of the pool."""
 
 
 class Gate:
@@ -79,6 +81,7 @@ class Gate:
         rate, refused = rules.rate, rules.rate * _REFUSED
         self._limits = Limits(rate, rate * _BURST)
         self._refusals = Limits(refused, refused * _BURST)
+        self._lookups = asyncio.Semaphore(_MOST_LOOKUPS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -102,18 +105,23 @@ class Gate:
         address = scope["client"][0] if scope.get("client") else ""
         try:
             who = replace(await self._who(scope), address=address)
-            self._require_role(scope, who)
         except ProblemError as problem:
-            wait = 0.0 if problem.kind is Kind.UNAVAILABLE else self._refusals.take(address)
-            if wait:
-                raise _too_often("too many requests from there were refused: wait", wait) from None
+            if problem.kind is not Kind.UNAVAILABLE:
+                self._take_refusal(address)
             raise
+        await self._require_role(scope, who)
         wait = self._limits.take(f"{who.token}" if who.token is not None else address)
         if wait:
             raise _too_often(
                 f"more than {self._rules.rate:.0f} requests a second: wait, or ask less often", wait
             )
         return who
+
+    def _take_refusal(self, address: str) -> None:
+        """Take one of the refusals that an address has; raises if none is left."""
+        wait = self._refusals.take(address)
+        if wait:
+            raise _too_often("too many requests from there were refused: wait", wait) from None
 
     async def _who(self, scope: Scope) -> Who:
         headers = Headers(scope=scope)
@@ -124,9 +132,7 @@ class Gate:
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthenticated("write the header as Authorization: Bearer <token>")
         try:
-            who = self._known.known(token.strip()) or await run_in_threadpool(
-                self._known.find, token.strip()
-            )
+            who = self._known.known(token.strip()) or await self._find(token.strip())
         except (Unavailable, NotAllowedError) as error:
             log.warning("tokens cannot be looked up", extra={"reason": str(error)})
             denied = isinstance(error, NotAllowedError)
@@ -137,6 +143,11 @@ class Gate:
         if who is None:
             raise _unauthenticated("the token is not known, has expired, or was revoked")
         return who
+
+    async def _find(self, token: str) -> Who | None:
+        # Whether it is a good one shows only then: no bucket of refusals can stand before it.
+        async with self._lookups:
+            return await run_in_threadpool(self._known.find, token)
 
     def _local(self, headers: Headers) -> Who:
         if not self._rules.local:
@@ -153,12 +164,13 @@ class Gate:
             )
         return Who("local", Role.ADMIN)
 
-    def _require_role(self, scope: Scope, who: Who) -> None:
+    async def _require_role(self, scope: Scope, who: Who) -> None:
         needed = self._needed(scope)
         if who.role.includes(needed):
             return
+        self._take_refusal(who.address)  # first: so many are told of, and no more
         if self._rules.refused is not None:
-            self._rules.refused(who, scope["method"], scope["path"])
+            await run_in_threadpool(self._rules.refused, who, scope["method"], scope["path"])
         raise ProblemError(
             Kind.FORBIDDEN,
             f"the role {least(needed)} is needed, and this token has {who.role}: ask an admin for "

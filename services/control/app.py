@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from dovetail.errors import Unavailable
+from dovetail.errors import DovetailError
 from services.access.gate import OPEN_PATHS, Gate, Rules
 from services.control.console import console_routes
 from services.control.metrics import PipelineCollector
@@ -33,13 +33,14 @@ from services.control.shapes import ProblemShape
 from services.problem import MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from prometheus_client.registry import Collector
 
     from services.access.roles import Who
     from services.control.hub import Hub
     from services.control.monitor import Monitor
+    from services.control.store.changes import Changes
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +96,17 @@ def create_app(hub: Hub, collectors: Sequence[Collector] = ()) -> FastAPI:
         open_folders=(CONSOLE,),
         local=hub.access.local,
         rate=hub.access.rate,
-        refused=_note_refusals(hub),
+        refused=note_refusals(hub.changes),
     )
     app.add_middleware(Gate, known=hub.tokens, rules=rules)
     return app
 
 
-def _note_refusals(hub: Hub) -> Any:
+def note_refusals(changes: Changes) -> Callable[[Who, str, str], None]:
     def note(who: Who, method: str, path: str) -> None:
         try:
-            hub.changes.note(who, "access.refused", method=method, path=path[:200])
-        except Unavailable:
+            changes.note(who, "access.refused", method=method, path=path[:200])
+        except DovetailError:
             log.warning("a refusal is not written down", exc_info=True)
 
     return note

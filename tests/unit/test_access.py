@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import get_args
 
 import pytest
@@ -9,12 +11,13 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from dovetail.errors import ConfigError, Unavailable
+from dovetail.errors import ConfigError, NotAllowedError, Unavailable
 from services.access.gate import Gate, Rules
 from services.access.limits import Limits
 from services.access.roles import GRANTED, Role, Who, needs
 from services.access.settings import AccessSettings
 from services.access.tokens import digest_of, new_token
+from services.control.app import note_refusals
 from services.control.shapes import Me, NewToken, Token
 
 ROLES = {f"{role}-token": Who(f"{role}", role, number) for number, role in enumerate(Role)}
@@ -194,6 +197,65 @@ def test_those_who_are_refused_may_ask_less_often_but_do_not_lock_others_out():
     assert statuses[0] == 401
     assert statuses[-1] == 429
     assert busy.get("/look", headers=bearer("read-token")).status_code == 200
+
+
+def test_of_a_flood_without_a_role_only_what_the_bucket_gives_is_told_and_not_on_the_loop():
+    told = []
+
+    def refused(who, method, path):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        told.append((who.name, method, path))
+
+    busy = client(rate=5.0, refused=refused)
+    answers = [busy.post("/act", json={}, headers=bearer("read-token")) for _ in range(30)]
+    statuses = [one.status_code for one in answers]
+    assert set(statuses) == {403, 429}
+    assert told == [("read", "POST", "/act")] * statuses.count(403)
+
+
+def test_a_refusal_that_cannot_be_written_down_is_a_refusal_all_the_same(caplog):
+    class Changes:
+        def note(self, *_, **__):
+            raise NotAllowedError("user control lacks INSERT on changes")
+
+    note = note_refusals(Changes())
+    note(ROLES["read-token"], "POST", "/act")
+    assert "a refusal is not written down" in caplog.text
+
+
+def test_however_many_tokens_nobody_knows_a_few_are_looked_up_at_once():
+    most = now = 0
+
+    class Slow(Known):
+        def find(self, token):
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            time.sleep(0.02)
+            now -= 1
+            return super().find(token)
+
+    closed = Gate(FastAPI(), Slow(), Rules([]))
+
+    async def ask(token):
+        statuses = []
+
+        async def send(message):
+            statuses.append(message.get("status"))
+
+        headers = [(b"authorization", b"Bearer " + token)]
+        scope = {"type": "http", "method": "GET", "path": "/look", "headers": headers}
+        await closed(scope, None, send)
+        return statuses[0]
+
+    async def flood():
+        return await asyncio.gather(*(ask(b"nobody") for _ in range(100)), ask(b"away"))
+
+    statuses = asyncio.run(flood())
+    assert set(statuses[:-1]) == {401, 429}
+    assert statuses[-1] == 503
+    assert most < 10
 
 
 def test_a_bucket_fills_again():
