@@ -120,7 +120,7 @@ def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRou
         registry.register(collector)
 
     @app.get("/health")
-    def health(response: Response) -> dict[str, str]:
+    async def health(response: Response) -> dict[str, str]:
         failed = monitor.failed()
         if failed:
             response.status_code = 503
@@ -128,7 +128,7 @@ def _service_routes(monitor: Monitor, collectors: Sequence[Collector]) -> APIRou
         return {"state": "alive"}
 
     @app.get("/ready")
-    def ready(response: Response) -> dict[str, str]:
+    async def ready(response: Response) -> dict[str, str]:
         if monitor.ready:
             return {"state": "ready", "alarm": monitor.alarm} if monitor.alarm else READY
         response.status_code = 503

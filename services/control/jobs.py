@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
 
 from dovetail.errors import DovetailError, Unavailable
 from services.control.store.jobs import CANCELLED, DONE, FAILED, RUNNING, JobRow, JobRows
@@ -87,16 +90,20 @@ class Jobs:
             raise not_found(f"there is no job {number}; GET /v1/jobs lists them")
         return job
 
-    def follow(self, number: int, wait_s: float) -> JobRow:
-        """The job, when it has ended or moved, or after so many seconds."""
-        first = job = self.find(number)
+    async def follow(self, number: int, wait_s: float) -> JobRow:
+        """The job, when it has ended or moved, or after so many seconds.
+
+        A thread is needed for each look, and none to wait.
+        """
+        first = job = await run_in_threadpool(self.find, number)
         deadline = time.monotonic() + wait_s
         while job.state == RUNNING and job == first and time.monotonic() < deadline:
-            time.sleep(_LOOKED_S)
-            job = self.find(number)
+            await asyncio.sleep(_LOOKED_S)
+            job = await run_in_threadpool(self.find, number)
         return job
 
     def cancel(self, number: int) -> JobRow:
+        """Have it end as soon as it tells how far it is."""
         job = self.find(number)
         if job.state != RUNNING:
             raise conflict(f"job {number} has ended already: it is {job.state}")
@@ -104,7 +111,7 @@ class Jobs:
             kinds = ", ".join(CANCELLABLE)
             raise conflict(f"a job of kind {job.kind} cannot be cancelled, only those of {kinds}")
         self.rows.cancel(number)
-        return self.follow(number, 3.0)
+        return job
 
     def stop(self) -> None:
         """End what runs; whatever it had ordered stays ordered."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _REPEATED = ("figure",)
 
 
-def require_known(request: Request) -> None:
+async def require_known(request: Request) -> None:
+    # Not in a thread, as all that is asked for is at hand: /health answers when the pool is busy.
     route: APIRoute | None = request.scope.get("route")
     if route is None:
         return

@@ -5,15 +5,18 @@ An endpoint without a case here fails the first test.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from services.access.roles import Role
 from services.control.reference import described
+from services.control.routes.running import MOST_WAITING
 from tests.integration.control_kit import running_control
 
 DOCUMENT = """name: others
@@ -397,6 +400,28 @@ def test_what_places_events_cannot_change_on_the_pipeline_that_runs_here(control
         assert [one["field"] for one in refused.json()["problems"]] == ["slots"]
         same = client.put(path, json={"document": document})
         assert (same.status_code, same.json()["changes"], same.json()["job"]) == (200, [], None)
+
+
+def test_many_who_wait_for_a_job_keep_nobody_from_health(control):
+    rows = control.hub.jobs.rows
+    job = rows.add("elsewhere", "replay", "a test", "")
+
+    async def all_at_once():
+        headers = {"Authorization": f"Bearer {control.tokens[Role.READ]}"}
+        async with httpx.AsyncClient(base_url=control.url, headers=headers, timeout=60) as client:
+            path = f"/v1/jobs/{job.id}?wait=8"
+            waiting = [asyncio.create_task(client.get(path)) for _ in range(60)]
+            await asyncio.sleep(2)
+            for probe in ("/health", "/ready", f"/v1/jobs/{job.id}"):
+                assert (await client.get(probe, timeout=2)).status_code in (200, 503)
+            await asyncio.to_thread(rows.end, job.id, "done")
+            return await asyncio.gather(*waiting)
+
+    answers = asyncio.run(all_at_once())
+    told = [one.json() for one in answers if one.status_code == 200]
+    assert len(told) == MOST_WAITING
+    assert {one["state"] for one in told} == {"done"}
+    assert {one.status_code for one in answers} == {200, 429}
 
 
 def test_tokens_are_made_rotated_and_revoked_without_a_restart(control):

@@ -9,7 +9,7 @@ from services.access.roles import Who
 from services.problem import Kind, ProblemError
 
 
-def who_asks(request: Request) -> Who:
+async def who_asks(request: Request) -> Who:
     who = getattr(request.state, WHO)
     assert isinstance(who, Who)
     return who

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
 
 from dovetail.errors import Unavailable
 from dovetail.stream.topics import admin_of, beginnings, partitions_of
@@ -26,16 +28,22 @@ from services.control.shapes import (
     Restart,
     Word,
 )
-from services.problem import Blame, Kind, ProblemError
+from services.problem import Blame, Kind, ProblemError, again_later
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
+    from services.access.roles import Who
     from services.control.hub import Hub
+
+MOST_WAITING = 16
+_CANCELLED_WITHIN_S = 3.0
 
 
 def running_routes(hub: Hub) -> APIRouter:
     app = APIRouter(tags=["running"])
+    waiting = _Waiting()
 
     @app.post("/v1/pipelines/{name}/pause", status_code=202, response_model=JobShape)
     @needs(Role.OPERATE)
@@ -97,18 +105,47 @@ def running_routes(hub: Hub) -> APIRouter:
         return [shown_job(row) for row in rows]
 
     @app.get("/v1/jobs/{number}", response_model=JobShape)
-    def show_job(number: Number, wait: Annotated[float, Query(ge=0, le=30)] = 0) -> dict[str, Any]:
+    async def show_job(
+        number: Number, wait: Annotated[float, Query(ge=0, le=30)] = 0
+    ) -> dict[str, Any]:
         """Show a job; with `wait` when it has ended or moved, or after so many seconds."""
-        return shown_job(hub.jobs.follow(number, wait))
+        if not wait:
+            return shown_job(await run_in_threadpool(hub.jobs.find, number))
+        with waiting.one_more():
+            return shown_job(await hub.jobs.follow(number, wait))
 
     @app.post("/v1/jobs/{number}/cancel", response_model=JobShape)
     @needs(Role.OPERATE)
-    def cancel_job(number: Number, who: Asker) -> dict[str, Any]:
+    async def cancel_job(number: Number, who: Asker) -> dict[str, Any]:
+        await run_in_threadpool(cancel, number, who)
+        return shown_job(await hub.jobs.follow(number, _CANCELLED_WITHIN_S))
+
+    def cancel(number: int, who: Who) -> None:
         job = hub.jobs.cancel(number)
         hub.changes.note(who, "job.cancel", job.pipeline, job=number, kind=job.kind)
-        return shown_job(job)
 
     return app
+
+
+class _Waiting:
+    """Those who wait for a job; for the event loop's thread alone."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        if self._count >= MOST_WAITING:
+            raise again_later(
+                Kind.TOO_MANY_REQUESTS,
+                f"{MOST_WAITING} requests wait for jobs already; ask without `wait`, or later",
+                5,
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
 
 
 def _offsets(hub: Hub, order: Restart) -> dict[int, int]:
