@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
+from collections import deque
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +53,37 @@ REPLAY_OF = "replay-of"
 MARK = "replay-mark"
 LOOKED_AT = 10_000
 """Letters that one page looks at, at most."""
+_PREVIEW = 200
+"""Bytes of a letter that a page shows."""
+_AT_ONCE = 16
+_AHEAD_KB = 8192
+"""What the client fetches before it is asked for it."""
 _WITHIN_S = 10.0
 _TRANSACTION_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Entry:
+    """What a page shows of a letter."""
+
     id: int
     at: datetime | None
     origin: str
     reason: str
     detail: str
+    size: int
+    preview: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Letter(Entry):
+    """All of it: there may be many, and large ones, so they are read one after the other."""
+
     value: bytes | None
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(*(getattr(self, one.name) for one in fields(Entry)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +94,7 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: Entry) -> bool:
         return (
             (self.reason is None or letter.reason == self.reason)
             and (self.origin is None or letter.origin.startswith(self.origin))
@@ -91,23 +112,21 @@ class LetterBox:
 
     def page(
         self, wanted: Filter, most: int, before: int | None = None
-    ) -> tuple[list[Letter], int | None]:
+    ) -> tuple[list[Entry], int | None]:
         """The newest that are wanted, and where to go on; None at the end."""
         first, end = self._span()
         end = min(end, before) if before is not None else end
         start = max(first, end - LOOKED_AT)
-        found = [letter for letter in self._read(start, end) if wanted.takes(letter)]
-        chosen = found[::-1][:most]
+        entries = (letter.entry for letter in self._read(start, end))
+        found = deque(filter(wanted.takes, entries), most + 1)
+        chosen = list(found)[::-1][:most]
         if len(found) > most:
             return chosen, chosen[-1].id
         return chosen, start if start > first else None
 
     def all(self, wanted: Filter) -> Iterator[Letter]:
         """All that are wanted and there now, the oldest first."""
-        first, end = self._span()
-        for start in range(first, end, LOOKED_AT):
-            chunk = self._read(start, min(start + LOOKED_AT, end))
-            yield from filter(wanted.takes, chunk)
+        yield from filter(wanted.takes, self._read(*self._span()))
 
     def find(self, number: int) -> Letter | None:
         first, end = self._span()
@@ -119,9 +138,8 @@ class LetterBox:
         admin = admin_of(self._settings)
         return beginnings(admin, self.topic)[0], ends(admin, self.topic)[0]
 
-    def _read(self, start: int, end: int) -> list[Letter]:
-        read = read_span(self._settings, self.topic.name, 0, start, end)
-        return [_letter(message) for message in read]
+    def _read(self, start: int, end: int) -> Iterator[Letter]:
+        return map(_letter, read_span(self._settings, self.topic.name, 0, start, end))
 
 
 class Sender:
@@ -253,7 +271,10 @@ class Sender:
 def read_span(
     settings: Settings, topic: str, partition: int, start: int, end: int
 ) -> Iterator[Message]:
-    """The committed messages of a partition from one offset to before another."""
+    """The committed messages of a partition from one offset to before another.
+
+    Few are in memory at a time. Whoever takes them may be slow: the broker alone has to be in time.
+    """
     consumer = Consumer(
         settings.client(
             {
@@ -263,17 +284,18 @@ def read_span(
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 20,
+                "queued.max.messages.kbytes": _AHEAD_KB,
                 "log_level": 0,
             }
         )
     )
     with closing(consumer):
         consumer.assign([TopicPartition(topic, partition, start)])
-        deadline = datetime.now(UTC).timestamp() + _WITHIN_S
+        deadline = time.monotonic() + _WITHIN_S
         at = start
         while at < end:
-            messages = consumer.consume(1000, 0.1)
-            if not messages and datetime.now(UTC).timestamp() > deadline:
+            messages = consumer.consume(_AT_ONCE, 0.1)
+            if not messages and time.monotonic() > deadline:
                 raise Unavailable(f"{topic} cannot be read: no answer within {_WITHIN_S:.0f} s")
             for message in messages:
                 error = message.error()
@@ -285,6 +307,8 @@ def read_span(
                 if at > end:
                     return
                 yield message
+            if messages:
+                deadline = time.monotonic() + _WITHIN_S
 
 
 def _letter(message: Message) -> Letter:
@@ -294,7 +318,9 @@ def _letter(message: Message) -> Letter:
     origin, reason, detail = (headers.get(name.decode(), "") for name in (ORIGIN, REASON, DETAIL))
     offset = message.offset()
     assert offset is not None
-    return Letter(offset, at, origin, reason, detail, message.value())
+    value = message.value()
+    whole = value or b""
+    return Letter(offset, at, origin, reason, detail, len(whole), whole[:_PREVIEW], value)
 
 
 def _headers(message: Message) -> dict[str, str]:

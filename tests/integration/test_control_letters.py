@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +14,7 @@ from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import headers_of, read_all
+from services.control import letters
 from services.control.letters import (
     DEAD_LETTERS,
     MARK,
@@ -68,9 +71,9 @@ def test_letters_are_paged_and_filtered_newest_first(place):
     write(settings, topology.dead_letter, [dead(topology, n, reasons[n % 2]) for n in range(25)])
     box = LetterBox(settings, topology.dead_letter)
     page, before = box.page(Filter(), 10)
-    assert [json.loads(letter.value)["n"] for letter in page] == list(range(24, 14, -1))
+    assert [json.loads(letter.preview)["n"] for letter in page] == list(range(24, 14, -1))
     second, _ = box.page(Filter(), 10, before)
-    assert [json.loads(letter.value)["n"] for letter in second] == list(range(14, 4, -1))
+    assert [json.loads(letter.preview)["n"] for letter in second] == list(range(14, 4, -1))
     empty, end = box.page(Filter(reason="empty"), 50)
     assert len(empty) == 12
     assert end is None
@@ -79,6 +82,35 @@ def test_letters_are_paged_and_filtered_newest_first(place):
     assert box.find(3).reason == "empty"
     assert box.find(25) is None
     assert [letter.id for letter in box.all(Filter())] == list(range(25))
+
+
+def test_however_many_large_letters_there_are_few_are_in_memory(place):
+    settings, topology, _ = place
+    large = b"x" * 900_000
+    write(settings, topology.dead_letter, [(large, dead(topology, n)[1]) for n in range(100)])
+    box = LetterBox(settings, topology.dead_letter)
+    tracemalloc.start()
+    try:
+        page, _ = box.page(Filter(), 50)
+        read = sum(len(letter.value) for letter in box.all(Filter()))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(letter.size, letter.preview) for letter in page] == [(len(large), large[:200])] * 50
+    assert read == 100 * len(large)
+    assert peak < 40 * len(large)
+
+
+def test_whoever_takes_letters_may_take_his_time(place, monkeypatch):
+    settings, topology, _ = place
+    write(settings, topology.dead_letter, [dead(topology, n) for n in range(40)])
+    monkeypatch.setattr(letters, "_WITHIN_S", 2.0)
+    monkeypatch.setattr(letters, "_AHEAD_KB", 1)
+    taken = []
+    for letter in LetterBox(settings, topology.dead_letter).all(Filter()):
+        taken.append(letter.id)
+        time.sleep(0.1)
+    assert taken == list(range(40))
 
 
 def test_a_letter_goes_back_once_to_where_it_came_from(place):

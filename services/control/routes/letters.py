@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
     from services.control.hub import Hub
     from services.control.jobs import Progress
-    from services.control.letters import Letter
+    from services.control.letters import Entry, Letter
     from services.control.store.replays import ReplayRow
-
-_PREVIEW = 200
 
 
 def letter_routes(hub: Hub) -> list[APIRouter]:
@@ -160,16 +158,15 @@ def _find(box: LetterBox, number: int) -> Letter:
     return letter
 
 
-def _shown(letter: Letter, replayed: ReplayRow | None) -> dict[str, Any]:
-    value = letter.value or b""
+def _shown(letter: Entry, replayed: ReplayRow | None) -> dict[str, Any]:
     return {
         "id": letter.id,
         "at": letter.at,
         "origin": letter.origin,
         "reason": letter.reason,
         "detail": letter.detail,
-        "bytes": len(value),
-        "preview": value[:_PREVIEW].decode(errors="replace"),
+        "bytes": letter.size,
+        "preview": letter.preview.decode(errors="replace"),
         "replayed": None if replayed is None else asdict(replayed),
     }
 
