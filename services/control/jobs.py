@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -15,13 +16,15 @@ from services.control.store.jobs import CANCELLED, DONE, FAILED, RUNNING, JobRow
 from services.problem import ProblemError, conflict, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.3
 _TOLD_S = 2.0
 _LOOKED_S = 0.25
+_BEAT_S = 3.0
+"""A fifth of the silence after which a job is buried."""
 CANCELLABLE = ("drain", "replay", "spark")
 
 
@@ -121,7 +124,8 @@ class Jobs:
 
     def _run(self, job: JobRow, work: Callable[[Progress], dict[str, Any] | None]) -> None:
         try:
-            result = work(Progress(self.rows, job.id, self._stopping))
+            with self._beating(job):
+                result = work(Progress(self.rows, job.id, self._stopping))
             self._end(job, DONE, result=result)
         except CancelledError:
             self._end(job, CANCELLED)
@@ -130,6 +134,24 @@ class Jobs:
         except Exception as error:
             log.exception("a job failed", extra={"job": job.id})
             self._end(job, FAILED, error=f"a bug: {type(error).__name__}; the log has more")
+
+    @contextmanager
+    def _beating(self, job: JobRow) -> Iterator[None]:
+        """Say that a job is alive, from a thread of its own: its work may wait in one long call."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_BEAT_S):
+                try:
+                    self.rows.beat(job.id)
+                except DovetailError as error:
+                    log.warning("a job's beat is not written", extra={"reason": str(error)})
+
+        threading.Thread(target=beat, name=f"beat of job {job.id}", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def _end(self, job: JobRow, state: str, **more: Any) -> None:
         log.info("job ended", extra={"job": job.id, "kind": job.kind, "state": state})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 from dovetail.errors import ConfigError
 from services.access.roles import Role
 from services.access.tokens import Tokens
+from services.control.jobs import Jobs
 from services.control.store.commands import PAUSE, RESUME, Commands, Order
 from services.control.store.history import EVERY_S, KEPT_S, TOTALS, Figures, History
 from services.control.store.jobs import DONE, FAILED, RUNNING, JobRows
@@ -110,6 +112,44 @@ def test_a_job_whose_control_died_is_buried(engine):
     assert jobs.find(alive.id).state == RUNNING
 
 
+def test_a_job_is_alive_while_its_work_waits_in_one_call(engine, monkeypatch):
+    monkeypatch.setattr("services.control.store.jobs.SILENT_S", 1)
+    monkeypatch.setattr("services.control.jobs._BEAT_S", 0.1)
+    jobs = Jobs(JobRows(engine))
+    back = threading.Event()
+    job = jobs.start("x", "drain", "ops", "", lambda _: back.wait(30) and None)
+    time.sleep(2)
+    jobs.rows.bury()
+    assert jobs.find(job.id).state == RUNNING
+    back.set()
+    assert ended(jobs, job).state == DONE
+
+
+def test_a_job_that_was_buried_orders_nothing_more(engine):
+    jobs = Jobs(JobRows(engine))
+    going_on = threading.Event()
+    ordered = []
+
+    def work(progress):
+        going_on.wait(30)
+        progress.tell("about to order")
+        ordered.append("more")
+
+    job = jobs.start("x", "drain", "ops", "", work)
+    jobs.rows.end(job.id, FAILED, error="buried")
+    after = jobs.rows.add("x", "drain", "ops", "")
+    going_on.set()
+    assert ended(jobs, job).error == "buried"
+    assert ordered == []
+    assert jobs.find(after.id).state == RUNNING
+
+
+def ended(jobs, job):
+    for thread in jobs._threads:
+        thread.join(30)
+    return jobs.find(job.id)
+
+
 def test_commands_are_numbered_upwards_and_keep_where_to_read_from(engine):
     commands = Commands(engine)
     first = commands.add(
@@ -147,8 +187,6 @@ def test_an_origin_is_claimed_once(engine):
 
 def test_figures_are_kept_for_a_day_and_thinned_out(engine):
     history = History(engine, "x")
-    import time
-
     now = time.time()
     for back in range(6):
         rows = [Figures(TOTALS, 0, {"in": 100.0 - back}), Figures("ingest", 0, {"lag": 1.0})]

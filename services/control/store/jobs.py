@@ -46,6 +46,11 @@ class JobRow:
 _COLUMNS = [JOBS.c[name] for name in JobRow.__dataclass_fields__]
 
 
+def _alive(number: int) -> sa.Update:
+    running = (JOBS.c.id == number) & (JOBS.c.state == RUNNING)
+    return sa.update(JOBS).where(running).values(heard_at=sa.func.now())
+
+
 class JobRows:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -75,15 +80,21 @@ class JobRows:
         return conflict(f"another job of {pipeline} was under way: try again")
 
     def tell(self, number: int, progress: float | None, text: str) -> bool:
-        """Say how far it is, and that it is alive; True if it is to be cancelled."""
-        told = (
-            sa.update(JOBS)
-            .where(JOBS.c.id == number)
-            .values(progress=progress, text=text, heard_at=sa.func.now())
-            .returning(JOBS.c.cancel)
-        )
+        """Say how far it is, and that it is alive; True if it is to be cancelled.
+
+        Raises if it was buried meanwhile: another one may be under way in its place.
+        """
+        told = _alive(number).values(progress=progress, text=text).returning(JOBS.c.cancel)
         with as_unavailable(), self._engine.begin() as connection:
-            return bool(connection.scalar(told))
+            cancel = connection.scalar(told)
+        if cancel is None:
+            raise Unavailable("it was not heard of for too long; what it had ordered stays ordered")
+        return bool(cancel)
+
+    def beat(self, number: int) -> None:
+        """Say that it is alive."""
+        with as_unavailable(), self._engine.begin() as connection:
+            connection.execute(_alive(number))
 
     def end(
         self,
