@@ -63,6 +63,11 @@ class Commander:
         told = self.latest()
         return {name: told[name].action if name in told else RESUME for name in self.services}
 
+    def revisions(self) -> dict[str, int]:
+        """The revision that every service was told of; 0: none."""
+        told = self.latest()
+        return {name: told[name].revision if name in told else 0 for name in self.services}
+
     def order(self, by: str, orders: Mapping[str, Order]) -> dict[str, int]:
         """Tell these services; the numbers of the commands, by service."""
         rows = self._commands.add(self._name, by, orders)

@@ -153,8 +153,9 @@ class Hub:
             documents.require_not_overridden(current.document, document, os.environ)
             documents.require_free(current.parsed, written)
         if not changes and document == current.document:
-            return current.revision, [], None
-        old = self.pipeline if name == self.name else None
+            job = self._catch_up(who, why, current.revision, new) if name == self.name else None
+            return current.revision, [], job
+        old = self._told_of() if name == self.name else None
         revision = NewRevision(document, written, changes, API, who.name, why)
         number = self.pipelines.revise(name, current.revision, revision)
         if number is None:
@@ -164,6 +165,22 @@ class Hub:
             job = self._apply(who, why, number, old, new, current)
         self.changes.note(who, "pipeline.update", name, why=why, revision=number, changes=changes)
         return number, changes, job
+
+    def _catch_up(self, who: Who, why: str, number: int, new: Pipeline) -> JobRow | None:
+        """Begin the job of the revision in force once more, if not all services were told of it.
+
+        The one before may have failed half-way, or never have been begun.
+        """
+        if set(self.commander.revisions().values()) == {number}:
+            return None
+        job = self.operations.settings(who, why, number, self._told_of(), new)
+        self.changes.note(who, "pipeline.update", self.name, why=why, revision=number, changes=[])
+        return job
+
+    def _told_of(self) -> Pipeline:
+        """The one that the services run by; where they differ, as the last of them does."""
+        oldest = self.pipelines.revision(self.name, min(self.commander.revisions().values()))
+        return self.pipeline if oldest is None else self.stored(oldest)
 
     def _apply(
         self, who: Who, why: str, number: int, old: Pipeline, new: Pipeline, before: RevisionRow

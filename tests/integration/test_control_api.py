@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
+from dovetail.errors import Unavailable
 from services.access.roles import Role
 from services.control.reference import described
 from services.control.routes.running import MOST_WAITING
+from services.control.store.commands import Order
 from tests.integration.control_kit import running_control
 
 DOCUMENT = """name: others
@@ -400,6 +404,46 @@ def test_what_places_events_cannot_change_on_the_pipeline_that_runs_here(control
         assert [one["field"] for one in refused.json()["problems"]] == ["slots"]
         same = client.put(path, json={"document": document})
         assert (same.status_code, same.json()["changes"], same.json()["job"]) == (200, [], None)
+
+
+@pytest.fixture
+def own_control(stack, tmp_path):
+    with running_control(stack, tmp_path) as running:
+        yield running
+
+
+def test_a_revision_that_not_all_were_told_of_is_applied_when_it_is_sent_again(own_control):
+    hub = own_control.hub
+    change = {"settings": {"memory": "12MiB"}}
+
+    def given_up(number):
+        """The job waits for processes that are not there: end it, as if it had waited for long."""
+        until(lambda: hub.jobs.find(number).text)
+        hub.jobs.rows.end(number, "failed")
+
+    with own_control.client(Role.OPERATE) as client:
+        path = f"/v1/pipelines/{hub.name}"
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(hub.jobs.rows, "add", Mock(side_effect=Unavailable("it is away")))
+            assert client.patch(path, json=change).status_code == 503
+        begun = client.patch(path, json=change)
+        assert (begun.status_code, begun.json()["revision"]) == (202, 2)
+        given_up(begun.json()["job"]["id"])
+        told = hub.commander.revisions()
+        assert {told[name] for name in ("cache_phase", "disk_phase")} == {2}
+        assert told["ingest"] == 1  # not one that the change leaves less memory
+        again = client.patch(path, json=change)
+        assert (again.status_code, again.json()["changes"]) == (202, [])
+        given_up(again.json()["job"]["id"])
+        hub.commander.order("a test", {name: Order("resume", 2) for name in told})
+        assert client.patch(path, json=change).status_code == 200
+
+
+def until(holds):
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_many_who_wait_for_a_job_keep_nobody_from_health(control):
