@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from dovetail.roles import SCHEMA
 from services.access.roles import Role, Who
-from services.problem import conflict, not_found
+from services.problem import Blame, Kind, ProblemError, conflict, not_found
 from services.spark.runs import as_unavailable
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ LEAST_LENGTH = 32
 """Characters of a token that is given from outside."""
 ENVIRONMENT = "environment"
 PASS, PASS_S = "pass", 60.0
+_RESERVED = (ENVIRONMENT, PASS)
+"""Who makes a token is known by name: no token may have one of these."""
 _PREFIX = "dvt_"
 _MOST_KEPT = 10_000
 
@@ -131,6 +133,9 @@ class Tokens:
         self, name: str, role: Role, by: str, expires_in_s: float | None = None
     ) -> tuple[TokenRow, str]:
         """Make a token; it is given out here, and never again."""
+        if name in _RESERVED:
+            text = f"{name!r} is not for a token: by it we know those that we make ourselves"
+            raise ProblemError(Kind.REQUEST_INVALID, text, blames=[Blame("body.name", text)])
         token = new_token()
         return self._insert(name, role, by, digest_of(token), expires_in_s), token
 
@@ -146,9 +151,12 @@ class Tokens:
     def rotate(self, number: int, keep_old_for_s: float) -> tuple[TokenRow, str]:
         """Give a token another value; the one before holds for so long."""
         token = new_token()
+        held = sa.select(TOKENS.c.digest, TOKENS.c.old_digest, TOKENS.c.created_by).where(
+            TOKENS.c.id == number, _HOLDS
+        )
         changed = (
             sa.update(TOKENS)
-            .where(TOKENS.c.id == number, _HOLDS)
+            .where(TOKENS.c.id == number)
             .values(
                 old_digest=TOKENS.c.digest,
                 old_until=sa.func.now() + sa.func.make_interval(0, 0, 0, 0, 0, 0, keep_old_for_s),
@@ -157,9 +165,13 @@ class Tokens:
             .returning(*_SHOWN)
         )
         with as_unavailable(), self._engine.begin() as connection:
-            row = connection.execute(changed).first()
-        if row is None:
-            raise not_found(f"there is no token {number} that holds; GET /v1/tokens lists them")
+            before = connection.execute(held.with_for_update()).first()
+            if before is None:
+                raise not_found(f"there is no token {number} that holds; GET /v1/tokens lists them")
+            row = connection.execute(changed).one()
+            if before.created_by == ENVIRONMENT and before.old_digest is None:
+                # What the environment gave stays known, and ended: see `set_first`.
+                connection.execute(_of_environment(before.digest, revoked_at=sa.func.now()))
         self._forget()
         return _row(row), token
 
@@ -183,20 +195,23 @@ class Tokens:
         self._forget()
 
     def set_first(self, token: str) -> None:
-        """Let the admin token be this one that the environment gives; the one before ends."""
+        """Let the admin token be this one that the environment gives; the one before ends.
+
+        One that was taken already stays as it is now: revoked, perhaps, or rotated.
+        """
         digest = digest_of(token)
-        mine = (TOKENS.c.created_by == ENVIRONMENT) & TOKENS.c.revoked_at.is_(None)
+        mine = TOKENS.c.created_by == ENVIRONMENT
+        taken = sa.select(TOKENS.c.digest).where(mine, TOKENS.c.old_digest.is_(None))
         with as_unavailable(), self._engine.begin() as connection:
             connection.execute(sa.text(f"LOCK TABLE {SCHEMA}.tokens IN SHARE ROW EXCLUSIVE MODE"))
-            held = connection.scalars(sa.select(TOKENS.c.digest).where(mine)).all()
-            if any(hmac.compare_digest(digest, bytes(one)) for one in held):
+            last = connection.scalar(taken.order_by(TOKENS.c.id.desc()).limit(1))
+            if last is not None and hmac.compare_digest(digest, bytes(last)):
                 return
-            connection.execute(sa.update(TOKENS).where(mine).values(revoked_at=sa.func.now()))
-            connection.execute(
-                sa.insert(TOKENS).values(
-                    name="root", role=Role.ADMIN, digest=digest, created_by=ENVIRONMENT
-                )
-            )
+            # It may be one from before the last.
+            connection.execute(sa.delete(TOKENS).where(mine, TOKENS.c.digest == digest))
+            ended = sa.update(TOKENS).where(mine, TOKENS.c.revoked_at.is_(None))
+            connection.execute(ended.values(revoked_at=sa.func.now()))
+            connection.execute(_of_environment(digest))
         self._forget()
 
     def _insert(
@@ -216,6 +231,12 @@ class Tokens:
     def _forget(self) -> None:
         with self._guard:
             self._known.clear()
+
+
+def _of_environment(digest: bytes, **more: Any) -> sa.Insert:
+    return sa.insert(TOKENS).values(
+        name="root", role=Role.ADMIN, digest=digest, created_by=ENVIRONMENT, **more
+    )
 
 
 def _row(row: sa.Row[Any]) -> TokenRow:

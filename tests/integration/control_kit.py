@@ -82,11 +82,15 @@ def running_control(stack, folder, *, local=False, master=None):
             deletion.result(30)
 
 
+def named(role):
+    return f"{role} of a test"
+
+
 def _tokens(hub, engine):
     with engine.begin() as connection:
         restart = "ALTER TABLE dovetail.tokens ALTER COLUMN id RESTART WITH {}"
         connection.execute(sa.text(restart.format(BEYOND_GUESSING)))
-    tokens = {role: hub.tokens.create(f"{role}", role, "a test")[1] for role in Role}
+    tokens = {role: hub.tokens.create(named(role), role, "a test")[1] for role in Role}
     with engine.begin() as connection:
         connection.execute(sa.text(restart.format(1)))
     return tokens

@@ -21,7 +21,7 @@ from services.access.roles import Role
 from services.control.reference import described
 from services.control.routes.running import MOST_WAITING
 from services.control.store.commands import Order
-from tests.integration.control_kit import running_control
+from tests.integration.control_kit import named, running_control
 
 DOCUMENT = """name: others
 source: {fields: {product: int, amount: decimal}}
@@ -315,7 +315,7 @@ def test_it_is_closed_to_those_below_and_to_strangers(method, path, control):
     for below in (role for role in Role if not role.includes(case.role)):
         assert ask(control, below, method, case.path or path, case.allowed)[0] == 403
         changes = json.loads(ask(control, Role.READ, "GET", "/v1/changes?most=1", {})[1])
-        assert (changes[0]["action"], changes[0]["by"]) == ("access.refused", str(below))
+        assert (changes[0]["action"], changes[0]["by"]) == ("access.refused", named(below))
 
 
 @pytest.mark.parametrize(
@@ -484,6 +484,11 @@ def test_tokens_are_made_rotated_and_revoked_without_a_restart(control):
         assert me(new["token"]).status_code == 401
         short = admin.post("/v1/tokens", json={"name": "x", "role": "read", "expires_in_s": 1})
         assert me(short.json()["token"]).status_code == 200
+        for name in ("pass", "environment"):
+            refused = admin.post("/v1/tokens", json={"name": name, "role": "admin"})
+            assert (refused.status_code, refused.json()["problems"][0]["field"]) == (
+                *(422, "body.name"),
+            )
         listed = admin.get("/v1/tokens").text
         for token in (made["token"], kept["token"], new["token"]):
             assert token not in listed

@@ -214,6 +214,28 @@ def test_the_first_token_of_the_environment_is_replaced_by_another(engine):
     assert "bbb" not in str(kept)
 
 
+def test_the_environments_token_does_not_come_back_after_it_was_rotated_or_revoked(engine):
+    tokens = Tokens(engine)
+    tokens.create("another", Role.ADMIN, "test")
+    tokens.set_first("a" * 40)
+    root = tokens.find("a" * 40).token
+    for _ in range(2):
+        _, turned = tokens.rotate(root, 0)
+        tokens.set_first("a" * 40)
+        assert tokens.find("a" * 40) is None
+        assert tokens.find(turned).token == root
+    tokens.revoke(root)
+    tokens.set_first("a" * 40)
+    assert tokens.find("a" * 40) is None
+    tokens.set_first("b" * 40)
+    tokens.revoke(tokens.find("b" * 40).token)
+    tokens.set_first("b" * 40)
+    assert tokens.find("b" * 40) is None
+    # Somebody has put another one there: it is meant, even if it was there before.
+    tokens.set_first("a" * 40)
+    assert tokens.find("a" * 40).role is Role.ADMIN
+
+
 def test_the_last_admin_token_stays(engine):
     tokens = Tokens(engine)
     only, _ = tokens.create("one", Role.ADMIN, "test")
