@@ -81,9 +81,19 @@ class Heart:
         self._stop.set()
         self._thread.join(timeout=5)
 
+    @property
+    def ended(self) -> bool:
+        """Whether its thread has ended, and nobody has stopped it."""
+        begun = self._thread.ident is not None
+        return begun and not self._thread.is_alive() and not self._stop.is_set()
+
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S):
-            self._beat()
+            try:
+                self._beat()
+            except Exception:
+                # The next one may go well; without any, a service that works is taken for gone.
+                log.exception("heartbeat not sent")
         self._producer.flush(2)
 
     def _beat(self) -> None:

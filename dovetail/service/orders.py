@@ -137,23 +137,42 @@ class Orders:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
+    @property
+    def ended(self) -> bool:
+        """Whether its thread has ended, and nobody has stopped it."""
+        begun = self._thread.ident is not None
+        return begun and not self._thread.is_alive() and not self._stop.is_set()
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                message = self._consumer.poll(0.5)
+                self._turn()
             except KafkaException as error:
                 log.warning("orders cannot be read", extra={"reason": str(error)})
                 self._stop.wait(1)
-                continue
-            if message is None:
-                continue
-            failed = message.error()
-            if failed is not None:
-                if is_refused(failed.code()):
-                    log.warning("orders cannot be read", extra={"reason": failed.str()})
-                    self._stop.wait(1)
-                continue
-            if self._ordered.hear(message.value()) and self._told is not None:
-                assert self.command is not None
-                self._told(self.command)
+            except Exception:
+                log.exception("a command is not obeyed")
+                self._stop.wait(1)
         self._consumer.close()
+
+    def _turn(self) -> None:
+        message = self._consumer.poll(0.5)
+        if message is None:
+            return
+        failed = message.error()
+        if failed is None:
+            self._hear(message.value())
+        elif is_refused(failed.code()):
+            log.warning("orders cannot be read", extra={"reason": failed.str()})
+            self._stop.wait(1)
+
+    def _hear(self, message: bytes | None) -> None:
+        before = self.command
+        if self._ordered.hear(message) and self._told is not None:
+            assert self.command is not None
+            try:
+                self._told(self.command)
+            except Exception:
+                # As if it had not come: control sees by the heartbeats that it is to send it again.
+                self._ordered.command = before
+                raise

@@ -325,6 +325,8 @@ class StageService:
         still = self._loop.still_s
         if still > _HUNG_S:
             return f"no turn for {still:.0f} s: {self._loop.reason or 'a call does not come back'}"
+        if self._heart.ended or self._orders.ended:
+            return "it sends no heartbeats, or follows no orders, any more: see the log"
         return ""
 
     def _reason(self) -> str:
@@ -344,7 +346,8 @@ class StageService:
         }
 
     def _look(self) -> Look:
-        counts = {f"events.{name}": count for name, count in self._loop.counts.items()}
+        # Copied at once: the loop may count an outcome for the first time meanwhile.
+        counts = {f"events.{name}": count for name, count in dict(self._loop.counts).items()}
         command = self._orders.command
         reason, alarm = self._reason(), self._alarm()
         if self._loop.halted and self._loop.paused:

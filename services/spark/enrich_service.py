@@ -139,7 +139,8 @@ class EnrichService:
         )
 
     def _look(self) -> Look:
-        counts = {f"events.{name}": float(count) for name, count in self._counts.items()}
+        # Copied at once: a batch may bring an outcome for the first time meanwhile.
+        counts = {f"events.{name}": float(count) for name, count in dict(self._counts).items()}
         obeyed = self._obeyed
         return Look(
             self._reason(),
@@ -184,7 +185,10 @@ class EnrichService:
         self._inbox.guard(app, routes)
 
         @app.get("/health")
-        def health() -> dict[str, str]:
+        def health(response: Response) -> dict[str, str]:
+            if self._heart.ended:
+                response.status_code = 503
+                return {"state": "failed", "reason": "it sends no heartbeats any more: see the log"}
             return {"state": "alive"}
 
         @app.get("/ready")
