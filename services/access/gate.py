@@ -16,7 +16,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -153,12 +153,12 @@ class Gate:
         if not self._rules.local:
             raise _unauthenticated("send the header Authorization: Bearer <token>")
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if not is_loopback(_split(f"//{host}").hostname or ""):
             raise ProblemError(
                 Kind.FORBIDDEN,
                 "in local mode call it by 127.0.0.1 or localhost; from elsewhere send a token",
             )
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _split(origin).netloc != host:
             raise ProblemError(
                 Kind.FORBIDDEN, "in local mode no page of another origin may call; send a token"
             )
@@ -188,6 +188,14 @@ class Gate:
                 endpoint = child.get("endpoint")
                 return Role.ADMIN if endpoint is None else needed_by(endpoint, scope["method"])
         return Role.READ
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of what somebody says is a URL; none of what is not."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _unauthenticated(detail: str) -> ProblemError:

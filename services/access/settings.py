@@ -45,7 +45,7 @@ class AccessSettings:
         if wanted and not is_loopback(host):
             log.warning("%s does not open what is bound to %s: a token is needed", _LOCAL, host)
         rate = environment.get(_RATE, "").strip() or str(RATE)
-        if not rate.isdecimal() and rate != str(RATE):
+        if rate != str(RATE) and not (rate.isdecimal() and float(rate)):
             raise ConfigError(f"{_RATE} is not a number of requests a second; write 50")
         return cls(wanted and is_loopback(host), _first_token(environment), float(rate))
 

@@ -34,6 +34,8 @@ LATEST = "latest"
 _MOST_PLANS = 100
 _MOST_KEYS = 10_000
 _SHOWN_KEYS = 20
+_MOST_DIGITS = 18
+"""Of a plan's number: what a bigint takes, and Python reads."""
 
 Most = Annotated[Whole, Query(ge=1, le=_MOST_KEYS)]
 
@@ -91,7 +93,7 @@ class _Plans:
     def find(self, name: str, version: str) -> PlanRow:
         found = next(iter(self.latest(name, 1)), None)
         if version != LATEST:
-            if not version.isdecimal():
+            if not version.isdecimal() or len(version) > _MOST_DIGITS:
                 raise HTTPException(404, f"{version!r} is no plan: write its number, or {LATEST}")
             found = _told(lambda: self._tables.plan(int(version)))
         if found is None:

@@ -154,7 +154,11 @@ CASES = {
         Role.INSPECT,
         statuses=(404,),
         path=f"{HERE}/plans/latest",
-        malformed=({"path": f"{HERE}/plans/x"}, {"path": f"{HERE}/plans/{10**30}"}),
+        malformed=(
+            {"path": f"{HERE}/plans/x"},
+            {"path": f"{HERE}/plans/{10**30}"},
+            {"path": f"{HERE}/plans/{'9' * 5000}"},
+        ),
     ),
     ("GET", f"{HERE}/plans/{{version}}/keys"): Case(
         Role.INSPECT, statuses=(404,), path=f"{HERE}/plans/1/keys", malformed=MOST

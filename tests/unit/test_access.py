@@ -164,6 +164,9 @@ def test_a_database_that_is_away_is_told_as_such():
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"host": "["}, 403),
+        ({"host": ""}, 403),
+        ({"origin": "http://["}, 403),
         (bearer("nobody"), 401),
     ],
 )
@@ -273,6 +276,13 @@ def test_local_mode_needs_a_loopback_address():
     assert AccessSettings.from_environment("127.0.0.1", local).local
     assert not AccessSettings.from_environment("0.0.0.0", local).local
     assert not AccessSettings.from_environment("127.0.0.1", {}).local
+
+
+@pytest.mark.parametrize("rate", ["0", "000", "-1", "x", "0.5"])
+def test_a_rate_by_which_nobody_could_ask_is_refused(rate):
+    with pytest.raises(ConfigError, match="DOVETAIL_REQUESTS"):
+        AccessSettings.from_environment("127.0.0.1", {"DOVETAIL_REQUESTS": rate})
+    assert AccessSettings.from_environment("127.0.0.1", {"DOVETAIL_REQUESTS": "1"}).rate == 1
 
 
 def test_the_first_token_comes_from_a_file_and_is_never_shown(tmp_path):
