@@ -210,6 +210,7 @@ class StageService:
                 settings.port,
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 **tls.served(),
             )
         )

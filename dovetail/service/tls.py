@@ -44,11 +44,13 @@ def served(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
-def asked(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
+def asked(
+    environment: Mapping[str, str] = os.environ, *, by_name: bool = False
+) -> ssl.SSLContext | None:
     """How control asks the other services; None by what the machine trusts.
 
-    Who answers has to be one of the authority's. By which name or address is not looked at: a
-    service says where it is, and in a cluster that is an address that no certificate names.
+    Who answers has to be one of the authority's, and `by_name` the one that the name is of. Else
+    it is an address of this machine, as a service says of itself, which no certificate need have.
     """
     authority = environment.get(AUTHORITY, "").strip()
     if not authority:
@@ -59,5 +61,5 @@ def asked(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
         raise ConfigError(
             f"{AUTHORITY} names no authority's certificate: {error.strerror}"
         ) from None
-    context.check_hostname = False
+    context.check_hostname = by_name
     return context

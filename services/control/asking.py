@@ -50,7 +50,7 @@ class Asking:
         self._askers: dict[str, Asker] = {}
         self._pass: tuple[float, str] | None = None
         self._pool = ThreadPoolExecutor(16, "asking")
-        self._trusted = tls.asked()
+        self._trusted = tls.asked(by_name=places.named)
 
     def phase(
         self,

@@ -44,6 +44,7 @@ def main() -> int:
         port=settings.port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         **certificate,
     )
     return 0

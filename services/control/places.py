@@ -47,6 +47,11 @@ class Places:
             )
         return cls(topology, template)
 
+    @property
+    def named(self) -> bool:
+        """Whether stages are asked by a name of theirs, and not by this machine's addresses."""
+        return bool(self._template)
+
     def of(self, beat: Heartbeat) -> str:
         """Scheme, host and port of the stage that a heartbeat is of."""
         if self._template:

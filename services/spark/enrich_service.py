@@ -76,6 +76,7 @@ class EnrichService:
             settings.port,
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             **tls.served(),
         )
         self._server = uvicorn.Server(config) if settings.port else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import time
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -259,6 +261,20 @@ def test_however_many_tokens_nobody_knows_a_few_are_looked_up_at_once():
     assert set(statuses[:-1]) == {401, 429}
     assert statuses[-1] == 503
     assert most < 10
+
+
+def test_no_server_takes_an_address_from_a_header():
+    root = Path(__file__).parents[2]
+    files = [file for part in ("dovetail", "services") for file in (root / part).rglob("*.py")]
+    started = [
+        {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("uvicorn.run", "uvicorn.Config")
+    ]
+    assert len(started) >= 3
+    assert all(one.get("proxy_headers") == "False" for one in started)
 
 
 def test_a_bucket_fills_again():

@@ -103,6 +103,12 @@ def test_what_does_not_say_where_is_refused_and_not_shown(template):
     assert "s3cret" not in str(refused.value)
 
 
+def test_only_where_stages_have_names_are_they_asked_by_them():
+    environment = {"DOVETAIL_STAGES": "https://{process}:8080"}
+    assert Places.from_environment(topology(), environment).named
+    assert not Places.from_environment(topology(), {}).named
+
+
 # --- asking
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
@@ -65,6 +66,20 @@ def test_control_believes_the_authority_and_nobody_else(port, told):
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
         urllib.request.urlopen(url, timeout=10, context=ssl.create_default_context())
     assert tls.scheme(told) == "https"
+
+
+def test_whom_control_asks_by_name_has_to_have_it(port, told):
+    def hello(name, **how):
+        with (
+            socket.create_connection(("127.0.0.1", port), 10) as plain,
+            tls.asked(told, **how).wrap_socket(plain, server_hostname=name),
+        ):
+            pass
+
+    hello("localhost", by_name=True)
+    hello("sales-cache-phase-0.sales-cache-phase")
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        hello("sales-cache-phase-0.sales-cache-phase", by_name=True)
 
 
 def test_the_images_health_check_asks_by_tls(port, told, monkeypatch, capsys):
