@@ -9,16 +9,22 @@ import asyncio
 import json
 import re
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import Mock
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from dovetail.errors import Unavailable
+from dovetail.pipeline.load import parse_pipeline
+from dovetail.stream.topics import admin_of, ensure_topics
+from dovetail.topology import Topology
 from services.access.roles import Role
 from services.control.reference import described
+from services.control.routes import pipelines
 from services.control.routes.running import MOST_WAITING
 from services.control.store.commands import Order
 from tests.integration.control_kit import named, running_control
@@ -441,6 +447,43 @@ def test_a_revision_that_not_all_were_told_of_is_applied_when_it_is_sent_again(o
         given_up(again.json()["job"]["id"])
         hub.commander.order("a test", {name: Order("resume", 2) for name in told})
         assert client.patch(path, json=change).status_code == 200
+
+
+def test_topics_are_deleted_that_nobody_else_reads_and_nobody_works_on(own_control, monkeypatch):
+    hub = own_control.hub
+    name, after = f"{hub.name}-a", f"{hub.name}-b"
+    document = DOCUMENT.replace("others", name)
+    further = DOCUMENT.replace("others", after).replace(
+        "source: {", f"source: {{topic: {name}.enriched, "
+    )
+    topology = Topology(parse_pipeline(document.encode(), hub.file, {}))
+    ensure_topics(hub.settings, topology.topics())
+    deletion = {"json": {"confirm": True, "topics": True}}
+    with own_control.client(Role.ADMIN) as client:
+        for one in (document, further):
+            assert client.post("/v1/pipelines", json={"document": one}).status_code == 201
+        path = f"/v1/pipelines/{name}"
+        group = {"group.id": topology.group("mapper"), "session.timeout.ms": 10_000}
+        with closing(Consumer(hub.settings.client(group))) as working:
+            working.subscribe([topology.clean.name])
+            until(lambda: working.poll(0.1) or working.assignment())
+            refused = client.request("DELETE", path, **deletion)
+            assert (refused.status_code, "has members" in refused.text) == (409, True)
+        away = Mock(side_effect=KafkaException(KafkaError(KafkaError._TRANSPORT, "it is away")))
+        with monkeypatch.context() as patched:
+            patched.setattr(pipelines, "admin_of", lambda _: Mock(list_topics=away))
+            patched.setattr(pipelines, "_require_nobody_in", Mock())
+            assert client.request("DELETE", path, **deletion).status_code == 503
+        assert client.request("DELETE", path, **deletion).status_code == 204
+        told = client.get("/v1/changes", params={"pipeline": name, "most": 1}).json()
+        assert client.request("DELETE", f"/v1/pipelines/{after}", **deletion).status_code == 204
+    gone = set(told[0]["detail"]["topics"])
+    assert topology.clean.name in gone
+    assert not gone & {topology.source.name, topology.enriched.name}
+    kept = [topology.source.name, topology.enriched.name]
+    admin = admin_of(hub.settings)
+    for deleted in admin.delete_topics(kept).values():
+        deleted.result(30)  # they were there
 
 
 def until(holds):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, KafkaException
 from fastapi import APIRouter, Response
 
 from dovetail.errors import ConfigError
+from dovetail.permissions import Operation, Permission, Resource
 from dovetail.pipeline.check import Level, all_findings
 from dovetail.pipeline.summary import summary
+from dovetail.stream.refusals import failure
 from dovetail.stream.topics import admin_of
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC, Topology
 from services.access.roles import Role, needs
@@ -35,6 +38,10 @@ from services.control.store.pipelines import API, NewRevision
 from services.problem import Blame, Kind, ProblemError, conflict, not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka.admin import AdminClient
+
     from dovetail.pipeline.spec import Pipeline
     from services.access.roles import Who
     from services.control.hub import Hub
@@ -45,6 +52,7 @@ _ROLES = (
     *("still_unmatched", "backfill", "states", "foreign"),
 )
 _OF_A_LINK = ("mapped", "missed", "migrations", "progress")
+_WITHIN_S = 30.0
 
 
 def pipeline_routes(hub: Hub) -> APIRouter:
@@ -249,11 +257,50 @@ def _topology(pipeline: Pipeline) -> dict[str, Any]:
 def _delete_topics(hub: Hub, row: RevisionRow) -> list[str]:
     """Delete what is the pipeline's own: never its source, nor what another one reads."""
     own = Topology(hub.stored(row))
-    kept = {own.source.name, *(topic.name for topic in hub.topology.topics())}
-    admin = admin_of(hub.settings)
-    present = admin.list_topics(timeout=10).topics
+    kept = {own.source.name, *_of_others(hub, row.pipeline)}
     names = [topic.name for topic in own.topics() if topic.name not in kept]
-    gone = [name for name in names if name in present]
-    for deletion in admin.delete_topics(gone).values() if gone else ():
-        deletion.result(30)
+    groups = [own.group(stage.service) for stage in own.stages]
+    admin = admin_of(hub.settings)
+    try:
+        _require_nobody_in(groups, admin)
+        present = admin.list_topics(timeout=_WITHIN_S).topics
+        gone = [name for name in names if name in present]
+        for deletion in (
+            admin.delete_topics(gone, request_timeout=_WITHIN_S).values() if gone else ()
+        ):
+            deletion.result()
+    except KafkaException as error:
+        needed = (
+            *(Permission(Resource.TOPIC, name, Operation.DELETE) for name in names),
+            *(Permission(Resource.GROUP, group, Operation.DESCRIBE) for group in groups),
+        )
+        text = f"the topics of {row.pipeline} cannot be deleted"
+        raise failure(hub.settings, error, text, needed) from error
     return gone
+
+
+def _of_others(hub: Hub, name: str) -> Iterator[str]:
+    """The topics of all pipelines that are known here, but this one's."""
+    for row in hub.pipelines.all():
+        if row.pipeline != name:
+            try:
+                others = Topology(hub.stored(row))
+            except ConfigError:
+                raise conflict(
+                    f"{row.pipeline} is not valid any more, and nobody can tell which topics it"
+                    " reads: change or delete that one first, or leave the topics"
+                ) from None
+            yield from (topic.name for topic in others.topics())
+
+
+def _require_nobody_in(groups: list[str], admin: AdminClient) -> None:
+    told = admin.describe_consumer_groups(groups, request_timeout=_WITHIN_S)
+    for group, future in told.items():
+        try:
+            members = future.result().members
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+            members = []
+        if members:
+            raise conflict(f"{group} has members: its processes run elsewhere; stop them first")
