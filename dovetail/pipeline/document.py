@@ -25,6 +25,10 @@ KINDS = {
 }
 _PLAIN_TAGS = {*KINDS, *(f"{_TAG}{kind}" for kind in ("str", "map", "seq", "merge", "value"))}
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_LONGEST_NUMBER = 40
+"""What is longer stays text: YAML takes long to count some of them, and Python to write others."""
+MOST_MERGED = 10_000
+"""Settings that all `<<` of a document bring: a few lines of them could bring any number."""
 
 _HINTS = (
     (r"'\t'", "indent with spaces, not with tabs"),
@@ -36,7 +40,6 @@ _HINTS = (
     ("undefined alias", "define the anchor (&name) above its use, or quote the value"),
     ("cannot start any token", "quote the value"),
     ("expected a single document", "keep one pipeline in a file, without '---' between"),
-    ("for merging", "'<<' takes an anchored mapping"),
 )
 
 
@@ -148,6 +151,7 @@ class _Reader:
         self._problems = problems
         self._done: dict[int, Any] = {}
         self._open: set[int] = set()
+        self._merged = 0
 
     def value(self, node: Node) -> Any:
         if id(node) in self._open:
@@ -161,11 +165,37 @@ class _Reader:
 
     def _read(self, node: Node) -> Any:
         if isinstance(node, MappingNode):
-            self._loader.flatten_mapping(node)
+            self._merge(node)
             return {self._name(key): self.value(value) for key, value in node.value}
         if isinstance(node, SequenceNode):
             return [self._item(item) for item in node.value]
         return self._scalar(node)
+
+    def _merge(self, node: MappingNode) -> None:
+        """Put what '<<' brings in front: the last of equal names counts, and that is its own."""
+        merges = [value for key, value in node.value if key.tag == _MERGE]
+        # Before anything is brought: a mapping may be told to bring itself.
+        node.value = [pair for pair in node.value if pair[0].tag != _MERGE]
+        brought: list[tuple[Node, Node]] = []
+        for value in merges:
+            # The first of a list counts, so it is the last that is brought.
+            for part in reversed(value.value) if isinstance(value, SequenceNode) else [value]:
+                brought += self._brought(part)
+                self._merged += 1  # an empty one takes time, too
+                if self._merged + len(brought) > MOST_MERGED:
+                    text = f"'<<' brings more than {MOST_MERGED:,} settings; write them out"
+                    raise NotYaml(_line(node), text)
+        self._merged += len(brought)
+        node.value = brought + node.value
+
+    def _brought(self, part: Node) -> list[tuple[Node, Node]]:
+        if not isinstance(part, MappingNode):
+            text = "'<<' takes an anchored mapping, or a list of them"
+            self._problems.append(_at(part, text))
+            return []
+        self._merge(part)
+        pairs: list[tuple[Node, Node]] = part.value
+        return pairs
 
     def _name(self, node: Node) -> str:
         """Read text, whatever YAML takes it for: a name is never anything else."""
@@ -182,14 +212,14 @@ class _Reader:
 
     def _scalar(self, node: Node) -> Any:
         assert isinstance(node, ScalarNode)
+        if node.tag not in KINDS or len(node.value) > _LONGEST_NUMBER:
+            return str(node.value)
         if node.tag == f"{_TAG}int" and not _DECIMAL.fullmatch(node.value):
             number = self._loader.construct_yaml_int(node)
             self._problems.append(
                 _at(node, f"YAML reads {node.value} as {number}; write the number in decimal")
             )
             return number
-        if node.tag not in KINDS:
-            return str(node.value)
         try:
             return self._loader.construct_object(node)
         except ValueError:  # the look of a date, but none of the calendar

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_LONGEST_WORD = 100
+_MOST_KNOWN = 500
+"""Comparing takes its time: with more or longer words, longer than a hint is worth."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -14,7 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    folded = {name.casefold(): name for name in known}
+    if len(word) > _LONGEST_WORD:
+        return None
+    folded = {name.casefold(): name for name in islice(known, _MOST_KNOWN)}
     near = difflib.get_close_matches(word.casefold(), folded, n=1)
     return folded[near[0]] if near else None
 

@@ -1,7 +1,8 @@
 """Reads a pipeline file and tells everything that is wrong with it at once.
 
 Settings are checked one by one first. Where some are faulty, a valid example takes their place,
-so that the rules between the remaining settings can be checked in the same run.
+so that the rules between the remaining settings can be checked in the same run. Of very many
+problems the first are told: to find the line and the cure of one takes a look at all of the file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 Place = tuple[str, ...]
 """The names on the way to a setting, or to an entry of it."""
 
+MOST_TOLD = 100
+"""Problems."""
 OVERRIDES = {
     "DOVETAIL_MEMORY": "memory",
     "DOVETAIL_NODES": "nodes",
@@ -89,21 +93,29 @@ class _Reading:
         self.faulty: set[Place] = set()
 
     def problems(self) -> list[Problem]:
-        """List every problem.
+        """List every problem, or the first of very many.
 
         Step 1: the settings one by one. Step 2: the rules between those that are right. Step 3:
         the schema file, if all that is said about the source is right.
         """
         found = [*self.document.problems, *self._faults()]
-        draft = Draft.model_validate(self._repaired())
+        if len(self._errors) <= MOST_TOLD:  # else it is not known what is right
+            draft = Draft.model_validate(self._repaired())
+            found += islice(self._broken(draft), MOST_TOLD + 1)
+            if not any(problem.path[:1] == ("source",) for problem in found):
+                found += islice(schema_problems(draft), MOST_TOLD + 1)
+        if max(len(found), len(self._errors)) <= MOST_TOLD:
+            return found
+        many = Problem((), f"it has more than {MOST_TOLD} problems; mend these first")
+        return [many, *found[:MOST_TOLD]]
+
+    def _broken(self, draft: Draft) -> Iterator[Problem]:
         for rule, problem in broken_rules(draft, self.faulty):
             overridden = next((read for read in rule.reads if read in self.variables), None)
             if overridden and problem.path not in self.variables:
-                problem = Problem(overridden, str(problem))  # noqa: PLW2901 - the same, elsewhere
-            found.append(problem)
-        if not any(problem.path[:1] == ("source",) for problem in found):
-            found += schema_problems(draft)
-        return found
+                yield Problem(overridden, str(problem))  # the same, elsewhere
+            else:
+                yield problem
 
     def _faults(self) -> Iterator[Problem]:
         typos = {path: meant for path, meant in map(self._typo, self._errors) if meant}
@@ -153,7 +165,7 @@ class _Reading:
         return f"{needed} is needed here, not {_kind(value)}; e.g. {_example(path)}"
 
     def _repaired(self) -> dict[str, Any]:
-        data: dict[str, Any] = _unshared(self.data, depth=3)
+        data = dict(self.data)
         for detail in self._errors:
             _repair(data, _path(detail), whole="[key]" in detail["loc"])
         return data
@@ -183,15 +195,8 @@ def _errors(data: dict[str, Any]) -> list[ErrorDetails]:
     try:
         Draft.model_validate(data)
     except ValidationError as error:
-        return error.errors(include_url=False)
+        return error.errors(include_url=False)[: MOST_TOLD + 1]
     return []
-
-
-def _unshared(value: Any, depth: int) -> Any:
-    """Copy the mappings that a repair may change: an alias makes one of them stand twice."""
-    if depth == 0 or not isinstance(value, dict):
-        return value
-    return {name: _unshared(inner, depth - 1) for name, inner in value.items()}
 
 
 def _path(detail: ErrorDetails) -> Place:
@@ -301,17 +306,21 @@ def _not_whole(value: Any, setting: str) -> str:
 
 
 def _repair(data: dict[str, Any], path: Place, *, whole: bool) -> None:
-    """Put an example in the place of a faulty setting, or take out an unknown one."""
+    """Put an example in the place of a faulty setting, or take out an unknown one.
+
+    What is changed is copied first: by an alias it may stand elsewhere, too.
+    """
     if path[0] == "then":  # a link that is faulty is not looked at any further
         data["then"] = []
         return
     setting, item = _setting(path)
-    parent = data.setdefault(setting[0], {}) if len(setting) == 2 else data
-    name = setting[-1]
+    parent, name = data, setting[-1]
+    if len(setting) == 2:
+        parent = data[setting[0]] = dict(data.get(setting[0], {}))
     if name not in _model(setting[:-1]).model_fields:
         parent.pop(name, None)
     elif item is not None and isinstance(parent.get(name), dict) and not whole:
-        parent[name][item] = _entry(_example_value(setting))
+        parent[name] = {**parent[name], item: _entry(_example_value(setting))}
     else:
         parent[name] = _example_value(setting)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Format, Framing
+from dovetail.pipeline.shape import MOST_LINKS, Format, Framing
 from dovetail.stream.events.rendering import misfits
 
 if TYPE_CHECKING:
@@ -29,16 +29,23 @@ _FILES = {"source": ("schema_file", "registry"), "master": ("snapshot",)}
 
 def located(data: dict[str, object], folder: Path) -> dict[str, object]:
     """Name the files of a pipeline by whole paths, as its own file no longer is at hand later."""
-    found = {**data}
-    for section, settings in _FILES.items():
-        if section in data:
-            found[section] = _whole(data[section], settings, folder)
+    found = _located_table(data, folder)
     further = data.get("then")
-    if isinstance(further, list):
+    if isinstance(further, list) and len(further) < MOST_LINKS:  # more are refused
         found["then"] = [
-            located(link, folder) if isinstance(link, dict) else link for link in further
+            _located_table(link, folder) if isinstance(link, dict) else link for link in further
         ]
     return found
+
+
+def _located_table(data: dict[str, object], folder: Path) -> dict[str, object]:
+    """The same for one table of a chain: those behind it are none of its settings."""
+    found = {
+        section: _whole(data[section], settings, folder)
+        for section, settings in _FILES.items()
+        if section in data
+    }
+    return {**data, **found}
 
 
 def _whole(section: object, settings: Sequence[str], folder: Path) -> object:

@@ -207,9 +207,9 @@ def _names(value: object) -> object:
 def _some_names_once(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("at least one is needed")
-    _refuse_twins(names)
     if len(names) > MOST_KEY_PARTS:
         raise ValueError(f"a key has at most {MOST_KEY_PARTS} parts, this one has {len(names)}")
+    _refuse_twins(names)
     return names
 
 
@@ -222,9 +222,20 @@ def _columns(value: object) -> object:
 
 
 def _refuse_twins(names: list[str] | tuple[str, ...]) -> None:
-    for position, name in enumerate(names):
-        if name in names[:position]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise ValueError(f"'{name}' is listed twice")
+        seen.add(name)
+
+
+def _links(value: object) -> object:
+    """Count them before any is looked at: by an alias, one can stand there any number of times."""
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) >= MOST_LINKS:
+        raise ValueError(f"a chain has at most {MOST_LINKS} tables, this one has {len(value) + 1}")
+    return tuple(value)
 
 
 def _memory(value: object) -> object:
@@ -516,8 +527,8 @@ class Draft(_Section):
     """Bytes on each node, for everything that the join holds."""
     then: Annotated[
         tuple[Link, ...],
-        BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v),
-        pydantic.Field(examples=[[]], max_length=MOST_LINKS - 1),
+        BeforeValidator(_links),
+        pydantic.Field(examples=[[]]),
     ] = ()
     """Further tables, in turn; with the one above they are the links of a chain."""
     engine: Annotated[
@@ -591,7 +602,7 @@ class Draft(_Section):
 def _column_of(key: Any) -> Any:
     """Name the column that a part of the key is joined with: as the field itself is called."""
     if isinstance(key, list | tuple):
-        return [_column_of(part) for part in key]
+        return [paths.split(part)[-1] if isinstance(part, str) else part for part in key]
     return paths.split(key)[-1] if isinstance(key, str) else key
 
 

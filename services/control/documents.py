@@ -12,6 +12,7 @@ from yaml.nodes import MappingNode, Node
 from dovetail.pipeline.document import NotYaml, read_document
 from dovetail.pipeline.load import OVERRIDES, parse_pipeline
 from dovetail.pipeline.problem import Fault, InvalidPipelineError
+from dovetail.pipeline.shape import MOST_LINKS
 from dovetail.pipeline.size import format_size
 from dovetail.stream.events.registry import URL
 from services.problem import Blame, Kind, ProblemError, conflict
@@ -150,7 +151,8 @@ def _require_near(document: str, known: str) -> None:
 def _files(data: dict[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
     """What names a file or a folder, of every table."""
     links = data.get("then")
-    for one in (data, *(links if isinstance(links, list) else ())):
+    # More links than these are refused, whatever they name.
+    for one in (data, *(links[:MOST_LINKS] if isinstance(links, list) else ())):
         for section, setting in _FILES:
             inner = one.get(section) if isinstance(one, dict) else None
             path = inner.get(setting) if isinstance(inner, dict) else None

@@ -9,8 +9,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import ConfigError
+from dovetail.pipeline import schema_file
 from dovetail.pipeline.load import OVERRIDES, load_pipeline
+from dovetail.pipeline.shape import Master
 from dovetail.pipeline.spec import FieldType, JoinKind, KeyType, Pipeline
+from dovetail.stream.events import paths
 
 DEMO = Path(__file__).parents[2] / "pipeline.yaml"
 GOOD = """\
@@ -332,6 +335,124 @@ def test_such_a_value_of_a_setting_is_not_spelled_out(told: Told) -> None:
     bomb += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     text = "\n".join([*bomb, changed("nodes: 2", "nodes: *a11").replace("64MiB", "*a11")])
     assert "pipeline.yaml:29: nodes: a whole number is needed, not a list" in told(text)
+
+
+def test_what_is_merged_last_counts_least(load: Load) -> None:
+    """As YAML has it: the mapping's own, then the first of a list."""
+    merged = "    <<: [{sku: int, note: text}, {note: int, more: int}]\n    sku: text\n"
+    fields = load(changed("    sku: text\n", merged)).source.fields
+    assert {name: str(fields[name]) for name in ("sku", "note", "more")} == {
+        "sku": "text",
+        "note": "text",
+        "more": "int",
+    }
+
+
+def test_what_cannot_be_merged_is_told(told: Told) -> None:
+    text = changed("    sku: text\n", "    <<: [x, {note: text}]\n    sku: text\n")
+    assert told(text) == ["pipeline.yaml:5: '<<' takes an anchored mapping, or a list of them"]
+
+
+def _doubling(first: str, next_one: str, levels: int) -> str:
+    """A line for each level, which names the one before it several times."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{n}: &a{n} {next_one.replace('$', f'*a{n - 1}')}" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [
+        _doubling("{x: 1}", "{<<: [$, $, $, $, $, $, $, $, $, $]}", 6),
+        "a: &a {}\nb: &b [" + "*a, " * 200 + "]\nc: [" + "{<<: *b}, " * 200 + "]",
+        "a: &a [" + "x, " * 200 + "]\nc: [" + "{<<: *a}, " * 200 + "]",
+        "a0: &a0 {x0: 1}\n"
+        + "\n".join(f"a{n}: &a{n} {{<<: *a{n - 1}, x{n}: 1}}" for n in range(1, 200)),
+    ],
+)
+def test_merges_bring_a_bounded_number_of_settings(told: Told, merges: str) -> None:
+    (line,) = told(f"{GOOD}{merges}\n")
+    assert line.endswith("'<<' brings more than 10,000 settings; write them out")
+
+
+def test_a_list_in_a_key_is_not_walked_for_each_of_its_aliases(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, calls = paths.split, []
+    monkeypatch.setattr(paths, "split", lambda path: calls.append(path) or split(path))
+    lists = _doubling("[x, x]", "[$, $]", 15)
+    text = changed("key: sku\n", f"{lists}\nkey: *a14\n").replace("  key: code\n", "")
+    assert any("key: one text is needed here, not a list" in line for line in told(text))
+    assert len(calls) < 100
+
+
+def test_the_links_of_a_link_are_none(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = schema_file._whole, []
+    monkeypatch.setattr(schema_file, "_whole", lambda *given: calls.append(given) or whole(*given))
+    links = _doubling("{master: {}, then: []}", "{master: {}, then: [$, $]}", 12)
+    assert any(
+        "then.0.then: there is no such setting" in x for x in told(f"{GOOD}{links}\nthen: [*a11]")
+    )
+    assert len(calls) < 10
+
+
+def test_more_links_than_a_chain_has_are_not_looked_at(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = schema_file._whole, []
+    monkeypatch.setattr(schema_file, "_whole", lambda *given: calls.append(given) or whole(*given))
+    assert told(f"{GOOD}then: [&link {{master: {{}}}}{', *link' * 3000}]\n") == [
+        "pipeline.yaml:19: then: a chain has at most 8 tables, this one has 3002"
+    ]
+    assert len(calls) < 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD + "".join(f"unknown{n}: 1\n" for n in range(1000)),
+        GOOD + "twin: 1\n" * 1000,
+        GOOD.replace("    store: int\n", "".join(f"    f{n}: wrong\n" for n in range(1000))),
+        GOOD.replace("    store: int\n", "".join(f"    f{n}: int\n" for n in range(1000))).replace(
+            "    - price\n", "".join(f"    - f{n}\n" for n in range(1000))
+        ),
+    ],
+    ids=["unknown", "twins", "faulty", "broken rules"],
+)
+def test_of_very_many_problems_the_first_are_told(told: Told, text: str) -> None:
+    first, *others = told(text)
+    assert first == "pipeline.yaml: it has more than 100 problems; mend these first"
+    assert len(others) == 100
+
+
+class _Compared(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_column_is_not_compared_with_all_others() -> None:
+    columns = [_Compared(f"c{n}") for n in range(300)]
+    Master.model_validate({"table": "items", "key": "code", "columns": columns})
+    assert _Compared.times < 3000
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0x" + "f" * 5000, "1" + ":1" * 5000, "1" + ":1" * 5000 + ".5"],
+    ids=["hexadecimal", "sexagesimal", "with a fraction"],
+)
+def test_a_number_of_thousands_of_digits_is_told(told: Told, number: str) -> None:
+    assert told(changed("nodes: 2", f"nodes: {number}")) == [
+        f"pipeline.yaml:17: nodes: '{number}' is not a whole number"
+    ]
 
 
 def test_sections_that_share_an_anchor_are_told_apart(told: Told) -> None:
