@@ -13,7 +13,6 @@ import ipaddress
 import ssl
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
@@ -90,14 +89,17 @@ class Asker:
         _spare_its_program()
         import httpx  # noqa: PLC0415 - see above
 
+        from dovetail import deadline  # noqa: PLC0415 - the same
+
         given = urlencode(query or {}, doseq=True)
         url = f"{self._origin}{path}" + (f"?{given}" if given else "")
-        until = time.monotonic() + self._within_s
+        client = self._connected()
+        deadline.begin(self._within_s)
         try:
-            with self._connected().stream(
+            with client.stream(
                 method, url, content=body, headers={**self._headers, **(headers or {})}
             ) as answer:
-                read = self._read(answer, until)
+                read = self._read(answer)
                 named = {name.lower(): value for name, value in answer.headers.items()}
                 return Answer(answer.status_code, answer.reason_phrase, named, read)
         except httpx.InvalidURL as error:
@@ -107,15 +109,13 @@ class Asker:
         except httpx.HTTPError as error:
             raise NoAnswerError(_why(error)) from None
 
-    def _read(self, answer: httpx.Response, until: float) -> bytes:
+    def _read(self, answer: httpx.Response) -> bytes:
         read = bytearray()
         # As it comes: nothing was asked for that has to be decompressed.
         for part in answer.iter_raw():
             read += part
             if len(read) > self._most_bytes:
                 raise NoAnswerError(f"its answer has more than {self._most_bytes:,} bytes")
-            if time.monotonic() > until:
-                raise NoAnswerError(f"its answer takes more than {self._within_s:.0f} s")
         return bytes(read)
 
     def _connected(self) -> httpx.Client:
@@ -126,19 +126,22 @@ class Asker:
     def _new_client(self) -> httpx.Client:
         import httpx  # noqa: PLC0415 - see above
 
+        from dovetail import deadline  # noqa: PLC0415 - the same
+
         parts = urlsplit(self._origin)
         trusted = self._trusted or (
             ssl.create_default_context()
             if parts.scheme == "https"
             else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nobody: it is not asked by TLS
         )
-        return httpx.Client(
+        client = httpx.Client(
             headers={"Accept-Encoding": "identity", "User-Agent": "dovetail"},
             timeout=self._within_s,
             verify=trusted,
             trust_env=self._proxied and not is_loopback(parts.hostname or ""),
             follow_redirects=False,
         )
+        return deadline.keep_deadlines(client)
 
 
 def _spare_its_program() -> None:
