@@ -66,22 +66,32 @@ def new_places(
 
     `ends` has where logs ended when they were found to be cut.
     """
-    found, cut = {}, {}
+    unknown = sorted(committed.keys() - spans.keys())
+    if unknown:
+        raise Unavailable(f"partition {unknown[0]} of {topic.name} is not known everywhere yet")
+    require_within(topic, {n: at for n, at in committed.items() if at is not None}, spans, ends)
+    found = {}
     for partition, at in committed.items():
-        if partition not in spans:
-            raise Unavailable(f"partition {partition} of {topic.name} is not known everywhere yet")
         span = spans[partition]
-        end = (ends or {}).get(partition, span.end)
         if at is None:
             found[partition] = Place(span.first)
-        elif at > end:
-            cut[partition] = Cut(at, end)
         elif at < span.first:
             _require_ours_to_lose(topic, partition, at, span)
             found[partition] = Place(span.first, span.first - at)
+    return found
+
+
+def require_within(
+    topic: Topic,
+    read_to: Mapping[int, int],
+    spans: Mapping[int, Span],
+    ends: Mapping[int, int] | None = None,
+) -> None:
+    """Raise an AstrayError if partitions were read beyond their ends."""
+    last = {number: span.end for number, span in spans.items()} | dict(ends or {})
+    cut = {number: Cut(at, last[number]) for number, at in read_to.items() if at > last[number]}
     if cut:
         raise AstrayError(_beyond(topic, cut), cut)
-    return found
 
 
 def _require_ours_to_lose(topic: Topic, partition: int, at: int, span: Span) -> None:

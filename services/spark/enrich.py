@@ -35,7 +35,6 @@ from dovetail.stream import ledger
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
 from dovetail.stream.forgotten import require_states
-from dovetail.stream.places import new_places
 from dovetail.stream.slot_state import beginnings
 from dovetail.stream.topics import admin_of, ends, partitions_of, spans
 from dovetail.topology import ENRICH, Topology
@@ -46,6 +45,7 @@ from services.spark.enrich_commit import take_over, write_states
 from services.spark.enrich_node import Job, Report
 from services.spark.enrich_orders import EnrichOrders
 from services.spark.enrich_overload import BatchGuard
+from services.spark.enrich_places import placed
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
 from services.spark.scratch import Scratch, local_folder
@@ -375,33 +375,13 @@ class Enrichment:
 
     def _placed(self, run: int, states: dict[int, SlotState]) -> dict[int, SlotState]:
         """The slots' states with a place for each partition, committed before it is read from."""
-        source, slots = self._topology.source, list(states.values())
-        known = {number for state in slots for number in state.positions}
-        if not known:
+        source = self._topology.source
+        if not any(state.positions for state in states.values()):
             require_states(self._settings, self._topology)
-        read_to = {
-            number: at if number in known else None
-            for number, at in beginnings(slots, self._partitions).items()
-        }
-        places = new_places(source, read_to, spans(admin_of(self._settings), source))
-        if not places:
-            return states
-        placed = dict(states)
-        for number, place in places.items():
-            # Who of them has read further has missed less. What a slot has missed nobody knows, but
-            # all of them together: one of them counts it.
-            missed = [max(0, place.offset - state.position(number)) for state in slots]
-            lost = sum(missed) // len(slots) if place.lost else 0
-            for slot, state in placed.items():
-                counted = lost if slot == number % len(slots) else 0
-                placed[slot] = state.placed(number, place.offset, counted)
-            if lost:
-                log.error(
-                    "events were deleted before they were read: keep them longer (retention.ms)",
-                    extra={"partition": number, "events": lost, "from": place.offset},
-                )
-        write_states(self._settings, self._topology, run, placed)
-        return placed
+        found = placed(source, states, spans(admin_of(self._settings), source))
+        if found != states:
+            write_states(self._settings, self._topology, run, found)
+        return found
 
 
 def answer(frame: DataFrame, job: Job, shelf: Path | None) -> list[Report]:
