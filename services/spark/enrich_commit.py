@@ -55,16 +55,15 @@ _NOTHING = Written(())
 
 def take_over(settings: Settings, topology: Topology) -> tuple[int, dict[int, SlotState]]:
     """Begin a run: end every other one, and say what they have committed."""
-    written = Written((topology.states,))
     with (
         closing(StatesReader(settings, topology.states)) as states,
-        closing(taken_over(settings, topology.group(ENRICH), written)) as producer,
+        closing(_driver(settings, topology)) as producer,
     ):
         last = states.read((), settled=True).run
         if last:
             run = last + 1
             _write(producer, topology, run, {})
-            _fence(settings, topology, written)
+            _fence(settings, topology, Written((topology.states,)))
         else:
             run = _begin_first(settings, topology, producer)
         found = states.read(settled=True)
@@ -106,17 +105,23 @@ def require_run(group: str, states: States, run: int) -> None:
 
 
 def write_states(
-    settings: Settings, topology: Topology, run: int, wanted: dict[int, SlotState]
+    settings: Settings, topology: Topology, run: int, wanted: Mapping[int, SlotState]
 ) -> None:
-    """Write slots' states and nothing else, node by node, as the run of this number."""
-    with closing(StatesReader(settings, topology.states)) as states:
-        for node in range(topology.pipeline.nodes):
-            transaction = NodeTransaction(settings, topology, states, node)
-            try:
-                transaction.begin(run)
-                transaction.commit({slot: wanted[slot] for slot in transaction.slots})
-            finally:
-                transaction.drop()
+    """Write slots' states and nothing else, all of them or none, as the run of this number.
+
+    Before its nodes begin: it is one transaction because it is the driver's, and not theirs.
+    """
+    with (
+        closing(StatesReader(settings, topology.states)) as states,
+        closing(_driver(settings, topology)) as producer,
+    ):
+        require_run(topology.group(ENRICH), states.read((), settled=True), run)
+        _write(producer, topology, run, wanted)
+
+
+def _driver(settings: Settings, topology: Topology) -> Producer:
+    """A producer by the driver's own id: another driver is fenced by that."""
+    return taken_over(settings, topology.group(ENRICH), Written((topology.states,)))
 
 
 class NodeTransaction:

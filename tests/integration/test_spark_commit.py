@@ -15,13 +15,13 @@ from dovetail.pipeline.spec import Engine, Pipeline
 from dovetail.settings import Settings
 from dovetail.stream.engines import require_services
 from dovetail.stream.old_states import OldStates
-from dovetail.stream.rdkafka import KafkaFailure
+from dovetail.stream.rdkafka import KafkaFailure, Producer
 from dovetail.stream.slot_state import SlotState
 from dovetail.stream.states import StatesReader, write_slots
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import ENRICH, Topology
 from dovetail.verify import read_all
-from services.spark.enrich_commit import NodeTransaction, take_over, write_states
+from services.spark.enrich_commit import NodeTransaction, _driver, take_over, write_states
 
 SLOTS, NODES = 4, 2
 
@@ -213,6 +213,38 @@ def test_states_are_written_alone_and_only_by_the_run_that_holds(nodes):
     write_states(nodes.settings, nodes.topology, later, moved)
     assert nodes.take_over()[1] == moved
     assert nodes.outputs() == ["first"]
+
+
+def test_states_that_are_written_alone_are_written_all_or_none(nodes, monkeypatch):
+    """Of a loss that is counted in one slot, no part may be passed by the other slots alone."""
+    run, _ = nodes.take_over()
+    placed = {slot: SlotState().placed(0, 1_000, 600 * (slot == 0)) for slot in range(SLOTS)}
+    commits = []
+
+    def commit(producer, timeout_s, once=Producer.commit):
+        if commits:
+            raise KeyboardInterrupt
+        commits.append(producer)
+        once(producer, timeout_s)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Producer, "commit", commit)
+        write_states(nodes.settings, nodes.topology, run, placed)
+    assert nodes.take_over()[1] in ({}, placed)
+
+
+def test_a_driver_whose_place_is_taken_writes_no_states(nodes):
+    """Neither if it has begun to, nor if it begins later."""
+    run, _ = nodes.take_over()
+    behind = _driver(nodes.settings, nodes.topology)
+    behind.begin()
+    write_slots(behind, nodes.topology.states, {0: SlotState(Counter({"in": 1}))})
+    later, _ = nodes.take_over()
+    with closing(behind), pytest.raises(KafkaFailure):
+        behind.commit(30)
+    with pytest.raises(Unavailable, match="is over"):
+        write_states(nodes.settings, nodes.topology, run, {0: SlotState()})
+    assert nodes.take_over() == (later + 1, {})
 
 
 def test_the_states_outlive_what_a_broker_forgets_of_a_group(nodes):
