@@ -51,9 +51,9 @@ QUICK_S = 5.0
 20 s (`dovetail.stream.loop`); what takes longer is read before there is one."""
 
 
-def session_of(database_url: str, pipeline: Pipeline) -> Session:
+def session_of(database_url: str, pipeline: Pipeline, limit_s: float = QUICK_S) -> Session:
     settings = (*SETTINGS, *JSON_SETTINGS, *_PATIENCE)
-    return Session(database_url, pipeline.master.table, settings, _CURE, QUICK_S)
+    return Session(database_url, pipeline.master.table, settings, _CURE, limit_s)
 
 
 def queries_of(pipeline: Pipeline, key: Key) -> Queries:
@@ -72,9 +72,17 @@ def key_of(pipeline: Pipeline) -> Key:
 class PipelineRelation:
     """Reads the pipeline's master table over one session, for one engine at a time."""
 
-    def __init__(self, database_url: str, pipeline: Pipeline, *, read_ahead: bool = True) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        pipeline: Pipeline,
+        *,
+        read_ahead: bool = True,
+        limit_s: float = QUICK_S,
+    ) -> None:
+        """A read that takes longer than `limit_s` is a SlowError."""
         self._pipeline = pipeline
-        self._session = session_of(database_url, pipeline)
+        self._session = session_of(database_url, pipeline, limit_s)
         self._ahead = Ahead()
         self._read_ahead = read_ahead
         self._slots: frozenset[int] | None = None

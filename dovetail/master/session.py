@@ -31,7 +31,7 @@ _CONNECTION: dict[str, Any] = {
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _UTF8 = "SET client_encoding = 'UTF8'"
 """What events and Arrow's text are in, whatever the database is encoded in."""
-_LONGEST_S = 240.0
+LONGEST_S = 240.0
 """Who reads for longer counts as dead to its consumer group (`max.poll.interval.ms`)."""
 
 
@@ -123,7 +123,7 @@ class Session:
 
     def _slow(self, error: psycopg.Error) -> SlowError:
         """Give the next try more time, and say that the database needs it."""
-        took, self._limit_s = self._limit_s, min(2 * self._limit_s, _LONGEST_S)
+        took, self._limit_s = self._limit_s, min(2 * self._limit_s, LONGEST_S)
         assert self._connection is not None
         info = self._connection.info
         place = f"{info.dbname} at {info.host}:{info.port}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.master.pipeline import PipelineRelation
+from dovetail.master.session import LONGEST_S
 from dovetail.master.snapshot.current import CurrentSnapshot
 from dovetail.master.snapshot.versions import versions_of
 
@@ -23,7 +24,11 @@ def relation_of(
 ) -> ChangingRelation:
     folder = pipeline.master.snapshot
     if folder is None:
-        return PipelineRelation(settings.database_url, pipeline, read_ahead=read_ahead)
+        # A task that has failed is tried again by a worker that has learnt nothing of it: whatever
+        # can be read has to be read at the first try.
+        return PipelineRelation(
+            settings.database_url, pipeline, read_ahead=read_ahead, limit_s=LONGEST_S
+        )
     command = f"dovetail spark snapshot {settings.pipeline}"
     versions = versions_of(folder, pipeline.name, link)
     return CurrentSnapshot(versions, pipeline, command, is_cached=_has_room_in_cache)

@@ -3,6 +3,8 @@
 import json
 import random
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -18,9 +20,11 @@ from dovetail.join.kinds import JoinKind
 from dovetail.join.mapper import Mapper
 from dovetail.join.policies import NoCache
 from dovetail.join.splice import null_row, splice
-from dovetail.master.pipeline import PipelineRelation
+from dovetail.master.pipeline import QUICK_S, PipelineRelation
 from dovetail.pipeline.spec import KeyType
+from dovetail.settings import Settings
 from services.disk_phase.join import MasterJoin
+from services.spark import relation as spark_relation
 from tests.integration.master_kit import composites, found, ints, pipeline, texts
 
 AMPLE = 4 << 20
@@ -49,9 +53,9 @@ def connection(database):
 def relation_of(database):
     opened = []
 
-    def open_relation(*args, read_ahead=True, **options):
+    def open_relation(*args, read_ahead=True, limit_s=QUICK_S, **options):
         made = pipeline(*args, **options)
-        opened.append(PipelineRelation(database, made, read_ahead=read_ahead))
+        opened.append(PipelineRelation(database, made, read_ahead=read_ahead, limit_s=limit_s))
         return opened[-1]
 
     yield open_relation
@@ -406,12 +410,11 @@ def test_a_lock_that_is_held_for_long_is_unavailable_not_a_hang(
 
 
 def test_a_slow_database_is_said_to_be_slow_and_given_longer_until_it_is_quick_again(
-    table, relation_of, connection, monkeypatch
+    table, relation_of, connection
 ):
-    monkeypatch.setattr("dovetail.master.pipeline.QUICK_S", 0.2)
     slowly = "CREATE OR REPLACE VIEW slow AS SELECT id, v FROM t WHERE {} AND id = 1"
     connection.execute(slowly.format("pg_sleep(0.5) IS NOT NULL"))
-    relation = relation_of("slow", ["v"])
+    relation = relation_of("slow", ["v"], limit_s=0.2)
     asked = Keys(ints(1))
     for within in ("0.2 s", "0.4 s"):
         said = rf"looking up 1 keys of slow by id.*: PostgreSQL is slow: .* within {within}"
@@ -423,6 +426,15 @@ def test_a_slow_database_is_said_to_be_slow_and_given_longer_until_it_is_quick_a
     connection.execute(slowly.format("pg_sleep(0.5) IS NOT NULL"))
     with pytest.raises(SlowError, match=r"within 0\.2 s"):
         relation.read(asked, AMPLE)
+
+
+def test_on_spark_a_read_has_as_long_as_any_may_take_at_once(table, database):
+    """What fails there is tried again by another worker, which would begin with 5 s once more."""
+    settings = Settings("nowhere:9092", database, Path("pipeline.yaml"))
+    with closing(spark_relation.relation_of(settings, pipeline(table, ["v"]))) as relation:
+        assert relation.facts.pages
+        with relation._session.connection() as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == ("4min",)
 
 
 def test_a_connection_lost_between_reads_by_key_makes_the_next_cycle_a_new_one(
