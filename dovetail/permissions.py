@@ -240,7 +240,9 @@ def _of_enrich(topology: Topology) -> Iterator[Permission]:
     # What the services have left, where they ran the pipeline before (engines.py).
     yield from _of_audit(topology)
     yield from _of_requests(topology)
-    yield transacts(f"{topology.group(INGEST)}.requests")
+    # Ingest's own, to end what it may have under way, and that of its events by HTTP.
+    ids = f"{topology.group(INGEST)}."
+    yield Permission(Resource.TRANSACTIONAL_ID, ids, Operation.WRITE, prefixed=True)
 
 
 def _of_frequency(topology: Topology) -> Iterator[Permission]:

@@ -1,6 +1,10 @@
 """From one engine to the other: a pipeline's events are taken by one of them alone.
 
-Spark goes on where the services' ingest has left off, once they have answered all that they took.
+Spark goes on where the services' ingest has left off, once that is gone and they have answered all
+that it took. It is gone when it is no member of its group any more. Spark takes its transactional
+ids over then, and ingest asks whose the pipeline is whenever it is given partitions: so one that
+was only still for a while commits nothing, and ends.
+
 Back to the services there is no way: their offsets stand where they were, and whatever Spark has
 answered since would be answered again.
 """
@@ -11,10 +15,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from dovetail.audit import Auditor
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, Unavailable
 from dovetail.pipeline.spec import Engine
 from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.old_states import OldStates
+from dovetail.stream.takeover import Written, absent, members, producer_of
 from dovetail.stream.topics import admin_of, ends
 from dovetail.topology import INGEST, Topology
 
@@ -33,8 +38,18 @@ def require_services(settings: Settings, topology: Topology) -> None:
 
 
 def left_by_services(settings: Settings, topology: Topology) -> dict[int, int]:
-    """From where on the source's partitions are nobody's; a ConfigError if events are in flight."""
-    with closing(CommittedOffsets(settings, topology.group(INGEST), topology.source)) as offsets:
+    """From where on the source's partitions are nobody's; a ConfigError if events are in flight.
+
+    Unavailable while ingest runs.
+    """
+    ingest = Written((), topology.group(INGEST), topology.source)
+    with closing(CommittedOffsets(settings, ingest.group, topology.source)) as offsets:
+        # First, as it waits for the group's coordinator, which a new broker does not have yet.
+        begun = offsets.read()
+        _require_gone(settings, ingest)
+        if begun:
+            _fence(settings, ingest)
+        # Afterwards: what was under way is committed by now, or never will be.
         taken = offsets.read()
     if taken:
         services = topology.pipeline.model_copy(update={"engine": Engine.SERVICES})
@@ -46,3 +61,17 @@ def left_by_services(settings: Settings, topology: Topology) -> dict[int, int]:
                 f"let them answer those first, with engine: services, while nothing is sent"
             )
     return {number: at.offset for number, at in taken.items()}
+
+
+def _require_gone(settings: Settings, stage: Written) -> None:
+    if running := members(settings, stage):
+        raise Unavailable(
+            f"the services run the pipeline still ({', '.join(sorted(running))}): stop them. One "
+            f"that was stopped counts as running for 45 s more"
+        )
+
+
+def _fence(settings: Settings, stage: Written) -> None:
+    """End what a stage without members may have under way."""
+    for name in absent(settings, stage):
+        producer_of(settings, name, Written(())).close()

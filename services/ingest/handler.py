@@ -39,12 +39,16 @@ class IngestHandler(Handler):
         lag: Latency | None = None,
         clock: Callable[[], float] = time.time,
         keep_up: Callable[[], int] | None = None,
+        require_ours: Callable[[], None] = lambda: None,
     ) -> None:
         """`lag` is told how late events are, where the pipeline says when they happened.
 
         `keep_up` gives `clean` a partition for each of the source's, and says how many it has.
+        `require_ours` raises if another engine has taken the pipeline over.
         """
         self._keep_up = keep_up
+        self._require_ours = require_ours
+        self._ours = False
         self._partitions = topology.clean.partitions
         self._pipeline = pipeline
         self._topology = topology
@@ -54,8 +58,17 @@ class IngestHandler(Handler):
 
     def open(self, partition: int, _ledger: Ledger) -> None:
         """See to it that there is a partition of `clean` for it, which may be a new one."""
+        if not self._ours:
+            self._require_ours()
+            self._ours = True
         if partition >= self._partitions and self._keep_up is not None:
             self._partitions = self._keep_up()
+
+    def assign(self, _partitions: list[int]) -> None:
+        self._ours = False  # it may have been away for long
+
+    def drop(self) -> None:
+        self._ours = False
 
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         decoded = self._decoder.decode(records.data, records.bounds, records.tombstones)

@@ -24,7 +24,8 @@ def build(context: Context) -> Handler:
     lag = context.metrics.event_time_lag() if timed else None
     topology = context.topology
     grow = partial(keep_up, context.settings, topology.source, topology.clean)
-    return IngestHandler(context.pipeline, topology, lag, keep_up=grow)
+    ours = partial(require_services, context.settings, topology)
+    return IngestHandler(context.pipeline, topology, lag, keep_up=grow, require_ours=ours)
 
 
 if __name__ == "__main__":

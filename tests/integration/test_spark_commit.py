@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,13 +14,14 @@ from confluent_kafka.admin import AdminClient
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.pipeline.spec import Engine, Pipeline
 from dovetail.settings import Settings
-from dovetail.stream.engines import require_services
+from dovetail.stream.engines import left_by_services, require_services
 from dovetail.stream.old_states import OldStates
-from dovetail.stream.rdkafka import KafkaFailure, Producer
+from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
 from dovetail.stream.slot_state import SlotState
 from dovetail.stream.states import StatesReader, write_slots
+from dovetail.stream.takeover import Written, producer_of
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import ENRICH, Topology
+from dovetail.topology import ENRICH, INGEST, Topology
 from dovetail.verify import read_all
 from services.spark.enrich_commit import NodeTransaction, _driver, take_over, write_states
 
@@ -68,6 +70,11 @@ class Nodes:
             texts = [TopicPartition(mapped, n, 1, state.text) for n, state in slots.items()]
             number = TopicPartition(self.topology.clean.name, 0, run)
             consumer.commit(offsets=[number, *texts], asynchronous=False)
+
+    def ingest(self, **further):
+        """A consumer of the services' ingest."""
+        group = self.topology.group(INGEST)
+        return Consumer(self.settings.client({"group.id": group, **further}))
 
     def close(self):
         for states, transaction in self._open:
@@ -319,3 +326,32 @@ def test_the_services_refuse_what_an_older_release_has_run_on_spark(nodes):
     services = nodes.topology.pipeline.model_copy(update={"engine": Engine.SERVICES})
     with pytest.raises(ConfigError, match="was run by Spark"):
         require_services(nodes.settings, Topology(services))
+
+
+def test_spark_waits_as_long_as_ingest_is_a_member_of_its_group(nodes):
+    assert left_by_services(nodes.settings, nodes.topology) == {}
+    member = f"{nodes.topology.group(INGEST)}.0"
+    ingest = nodes.ingest(**{"group.instance.id": member, "session.timeout.ms": 6_000})
+    with closing(ingest):
+        ingest.subscribe([nodes.topology.source.name])
+        deadline = time.monotonic() + 60
+        while not ingest.assignment():
+            assert time.monotonic() < deadline
+            ingest.poll(0.1)
+        with pytest.raises(Unavailable, match=f"the services run the pipeline still .{member}"):
+            left_by_services(nodes.settings, nodes.topology)
+
+
+def test_what_ingest_had_under_way_when_spark_took_over_is_never_committed(nodes):
+    """It was still for so long that it is no member any more, and goes on then."""
+    group, source = nodes.topology.group(INGEST), nodes.topology.source.name
+    with closing(nodes.ingest()) as ingest:
+        ingest.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
+    with closing(producer_of(nodes.settings, f"{group}.0", Written(()))) as still:
+        still.begin()
+        still.send(nodes.topology.clean.name, b"taken", 0)
+        still.send_offsets(source, {0: (9, "")}, GroupMetadata.of_group(group), 30)
+        assert left_by_services(nodes.settings, nodes.topology) == {0: 5}
+        with pytest.raises(KafkaFailure):
+            still.commit(30)
+    assert left_by_services(nodes.settings, nodes.topology) == {0: 5}

@@ -80,3 +80,14 @@ def test_where_none_is_bad_there_is_no_dead_letter() -> None:
     (message,) = producer.sent["sales.clean"]
     assert EventBatch.from_message(message.value or b"").offsets.tolist() == [0, 1]
     assert list(producer.sent) == ["sales.clean"]
+
+
+def test_who_is_given_partitions_or_begins_anew_asks_once_whose_the_pipeline_is() -> None:
+    asked = []
+    topology = Topology(SALES)
+    handler = IngestHandler(SALES, topology, require_ours=lambda: asked.append("ours?"))
+    for again in (lambda: handler.assign([0, 1]), handler.drop):
+        again()
+        for partition in (0, 1):
+            handler.open(partition, Ledger())
+    assert len(asked) == 2

@@ -111,6 +111,8 @@ def test_where_spark_runs_the_pipeline_it_is_one_user_instead_of_the_stages():
     on_spark = Topology(SALES.pipeline.model_copy(update={"engine": Engine.SPARK}))
     stages = {stage.service for stage in SALES.stages}
     assert set(users(on_spark)) == (set(users(SALES)) - stages) | {ENRICH}
+    ids = Permission(Resource.TRANSACTIONAL_ID, "dovetail.sales.ingest.", Operation.WRITE, True)
+    assert ids in permissions_of(on_spark, ENRICH), "it ends what ingest had under way"
     of_stages = {topic.name for stage in SALES.stages for topic in stage.writes}
     assert topics(ENRICH, Operation.WRITE, on_spark) & of_stages == {
         topic.name
