@@ -6,7 +6,8 @@ once more. What tells it from a first start is that the stage has written: it co
 begins before it writes anything (places.py), so that offsets were there once. Or that what it reads
 was purged: control deletes what a stage has committed and nothing else (services/control/purge.py).
 
-On Spark nothing of the kind is forgotten by itself, but the topic `states` may be deleted.
+On Spark nothing of the kind is forgotten by itself, but the topic `states` may be deleted. What is
+remembered from before it was there, by ingest or by an older release, must not be begun with then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.old_states import OldStates
 from dovetail.stream.places import AstrayError
 from dovetail.stream.topics import admin_of, beginnings, spans
 from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Keeps
@@ -62,16 +64,22 @@ def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> 
 
 
 def require_states(settings: Settings, topology: Topology) -> None:
-    """Raise an AstrayError if Spark has no states of the pipeline, and answers of it are there."""
+    """Raise an AstrayError if Spark has no states of the pipeline, and must have had some."""
+    with closing(OldStates(settings, topology)) as old:
+        if old.are_elsewhere:
+            raise AstrayError(_deleted(topology, "it has had the states of all slots"))
     answers = (topology.enriched, topology.unmatched, topology.dead_letter, topology.parked)
     # A sink of another name may be somebody else's, too.
     own = [topic for topic in answers if topic.name.startswith(f"{topology.pipeline.name}.")]
     if has_written(admin_of(settings), own):
-        raise AstrayError(
-            f"{topology.states.name} has nothing of what was read, and there are answers of "
-            f"{topology.pipeline.name}: begun anew, it would answer everything once more. See "
-            f"docs/operations.md, Forgotten offsets"
-        )
+        raise AstrayError(_deleted(topology, f"there are answers of {topology.pipeline.name}"))
+
+
+def _deleted(topology: Topology, why: str) -> str:
+    return (
+        f"{topology.states.name} has nothing of what was read, and {why}: begun anew, it would "
+        f"answer once more what is answered. See docs/operations.md, Forgotten offsets"
+    )
 
 
 def has_written(admin: AdminClient, topics: Iterable[Topic]) -> bool:

@@ -41,7 +41,7 @@ from dovetail.topology import ENRICH, Topology
 from services.disk_phase.settings import budget as disk_budget
 from services.spark import enrich_arrow, enrich_decode, enrich_node
 from services.spark.enrich_arrow import ArrowLimit
-from services.spark.enrich_commit import take_over, write_states
+from services.spark.enrich_commit import note_states, take_over, write_states
 from services.spark.enrich_node import Job, Report
 from services.spark.enrich_orders import EnrichOrders
 from services.spark.enrich_overload import BatchGuard
@@ -230,10 +230,10 @@ class Enrichment:
 
     def start(self) -> None:
         """Take the pipeline over and begin where its slots are."""
-        self._job, states = self._take_over()
+        self._job, committed = self._take_over()
         source = self._topology.source
         self._partitions = self._job.pipeline.source.partitions
-        states = self._placed(self._job.run, states)
+        states = self._placed(self._job, committed)
         positions = beginnings(states.values(), self._partitions)
         if self._overload:
             self._overload.begin(positions)
@@ -263,7 +263,8 @@ class Enrichment:
 
     def move(self, move: Move) -> None:
         """Let all slots read on from elsewhere, unless they do so by the same order already."""
-        job, states = self._take_over()
+        job, committed = self._take_over()
+        states = self._states(job, committed)
         moved = {slot: state.moved(move.number, move.offsets) for slot, state in states.items()}
         if moved != states:
             write_states(self._settings, self._topology, job.run, moved)
@@ -273,13 +274,17 @@ class Enrichment:
             )
 
     def _take_over(self) -> tuple[Job, dict[int, SlotState]]:
-        """Begin a run; also what every slot has behind it."""
+        """Begin a run; also what slots have committed."""
         settle_topics(self._settings, self._topology, ENRICH)
         run, states = take_over(self._settings, self._topology)
         begun = len(states) == self.pipeline.slots
         left = {} if begun else left_by_services(self._settings, self._topology)
         job = Job(self._settings, self._as_it_is(), run, left, self._caution)
-        return job, {slot: job.state(states.get(slot)) for slot in range(self.pipeline.slots)}
+        return job, states
+
+    def _states(self, job: Job, committed: dict[int, SlotState]) -> dict[int, SlotState]:
+        """What every slot has behind it."""
+        return {slot: job.state(committed.get(slot)) for slot in range(self.pipeline.slots)}
 
     def _as_it_is(self) -> Pipeline:
         """The pipeline with as many source partitions as there are now."""
@@ -373,14 +378,15 @@ class Enrichment:
         assert self._scratch is not None, "start() comes first"
         return self._scratch.folder() if self._is_local else nullcontext()
 
-    def _placed(self, run: int, states: dict[int, SlotState]) -> dict[int, SlotState]:
-        """The slots' states with a place for each partition, committed before it is read from."""
-        source = self._topology.source
+    def _placed(self, job: Job, committed: dict[int, SlotState]) -> dict[int, SlotState]:
+        """All slots' states with a place for each partition, committed before it is read from."""
+        source, states = self._topology.source, self._states(job, committed)
         if not any(state.positions for state in states.values()):
             require_states(self._settings, self._topology)
         found = placed(source, states, spans(admin_of(self._settings), source))
-        if found != states:
-            write_states(self._settings, self._topology, run, found)
+        if found != committed:
+            write_states(self._settings, self._topology, job.run, found)
+        note_states(self._settings, self._topology, job.run)
         return found
 
 

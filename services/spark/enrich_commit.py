@@ -119,6 +119,12 @@ def write_states(
         _write(producer, topology, run, wanted)
 
 
+def note_states(settings: Settings, topology: Topology, run: int) -> None:
+    """Note elsewhere that all slots' states are on their topic, so that it is missed if deleted."""
+    with closing(OldStates(settings, topology)) as old:
+        old.note(run)
+
+
 def _driver(settings: Settings, topology: Topology) -> Producer:
     """A producer by the driver's own id: another driver is fenced by that."""
     return taken_over(settings, topology.group(ENRICH), Written((topology.states,)))

@@ -6,16 +6,20 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.pipeline.spec import Engine, Pipeline
 from dovetail.settings import Settings
 from dovetail.stream.engines import left_by_services, require_services
+from dovetail.stream.handler import Move
 from dovetail.stream.old_states import OldStates
+from dovetail.stream.places import AstrayError
 from dovetail.stream.rdkafka import GroupMetadata, KafkaFailure, Producer
 from dovetail.stream.slot_state import SlotState
 from dovetail.stream.states import StatesReader, write_slots
@@ -23,6 +27,7 @@ from dovetail.stream.takeover import Written, producer_of
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import ENRICH, INGEST, Topology
 from dovetail.verify import read_all
+from services.spark.enrich import Enrichment
 from services.spark.enrich_commit import NodeTransaction, _driver, take_over, write_states
 
 SLOTS, NODES = 4, 2
@@ -75,6 +80,26 @@ class Nodes:
         """A consumer of the services' ingest."""
         group = self.topology.group(INGEST)
         return Consumer(self.settings.client({"group.id": group, **further}))
+
+    def delete_the_states(self):
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        name = self.topology.states.name
+        admin.delete_topics([name])[name].result(30)
+        deadline = time.monotonic() + 30
+        while name in admin.list_topics(timeout=30).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def application(self):
+        """The driver's part of it, which needs no Spark before there are events."""
+        spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+        pipeline = self.topology.pipeline
+        return Enrichment(self.settings, pipeline, spark, lambda *_: None, 1_000)
+
+    def begin(self):
+        """Begin a run as far as to where its slots read on."""
+        application = self.application()
+        return application._placed(*application._take_over())
 
     def close(self):
         for states, transaction in self._open:
@@ -310,6 +335,51 @@ def test_the_states_of_an_older_release_are_taken_over_once(nodes):
     run, found = nodes.take_over()
     assert run == 43
     assert found == left | done
+
+
+def left_by_ingest(nodes):
+    """The services' ingest has taken so much of the source, and all of it is answered."""
+    source = nodes.topology.source.name
+    fill(nodes, 20)
+    with closing(nodes.ingest()) as ingest:
+        ingest.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
+
+
+def left_by_0_2_0(nodes):
+    fill(nodes, 20)
+    nodes.leave_as_0_2_0_did(41, dict.fromkeys(range(SLOTS), SlotState(positions={0: 5, 1: 0})))
+
+
+def fill(nodes, events):
+    producer = KafkaProducer(nodes.settings.client())
+    for _ in range(events):
+        producer.produce(nodes.topology.source.name, b"{}", partition=0)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("left", [left_by_ingest, left_by_0_2_0])
+def test_when_the_states_are_deleted_nothing_older_is_begun_with(nodes, left):
+    left(nodes)
+    begun = nodes.begin()
+    assert {state.position(0) for state in begun.values()} == {5}
+    run, _ = nodes.take_over()
+    for node in range(NODES):
+        one = nodes.one(node)
+        one.commit(answer(one, f"{node}", one.begin(run)))
+    assert {state.position(0) for state in nodes.begin().values()} == {6}
+    nodes.delete_the_states()
+    for _ in range(2):
+        with pytest.raises(AstrayError, match=r"states has nothing of what was read, and it has"):
+            nodes.begin()
+    # Whoever knows where it ended says so, and it goes on there.
+    nodes.application().move(Move(1, {0: 6, 1: 0}))
+    assert {state.position(0) for state in nodes.begin().values()} == {6}
+
+
+def test_a_first_run_that_got_no_further_than_its_number_is_a_first_one_still(nodes):
+    left_by_ingest(nodes)
+    nodes.take_over()
+    assert {state.position(0) for state in nodes.begin().values()} == {5}
 
 
 def test_the_services_refuse_what_spark_has_run(nodes):
