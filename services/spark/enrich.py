@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from dovetail.errors import ConfigError, Unavailable
@@ -48,7 +49,7 @@ from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_places import placed
 from services.spark.enrich_service import EnrichService
 from services.spark.kafka import kafka_options
-from services.spark.scratch import Scratch, local_folder
+from services.spark.scratch import Scratch, local_folder, unwritable
 from services.spark.session import is_local
 
 if TYPE_CHECKING:
@@ -255,11 +256,15 @@ class Enrichment:
             .option("kafka.receive.buffer.bytes", -1)
             .load()
         )
-        self._query = (
-            stream.writeStream.foreachBatch(self._work)
-            .option("checkpointLocation", f"file://{self._scratch.path}/checkpoint")
-            .start()
-        )
+        self._query = self._started(stream, self._scratch.path / "checkpoint")
+
+    def _started(self, stream: DataFrame, checkpoint: Path) -> StreamingQuery:
+        writer = stream.writeStream.foreachBatch(self._work)
+        try:
+            return writer.option("checkpointLocation", f"file://{checkpoint}").start()
+        except Py4JJavaError as error:
+            # All that is done at once is to begin the checkpoint.
+            raise unwritable(checkpoint, error.java_exception.toString()) from error
 
     def move(self, move: Move) -> None:
         """Let all slots read on from elsewhere, unless they do so by the same order already."""

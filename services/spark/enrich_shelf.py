@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from dovetail.errors import Unavailable
+from services.spark.scratch import writing
 
 if TYPE_CHECKING:
     from io import BufferedWriter
@@ -38,12 +39,10 @@ class Shelf:
 
     def put(self, parcel: Parcel) -> bytes:
         """Leave a batch; return where it lies, for `taken`. It can be taken after `close`."""
-        try:
+        with writing(self._path):
             if self._file is None:
                 self._file = self._path.open("xb")
             self._file.write(parcel.data.data)
-        except OSError as error:
-            raise self._failure(error) from error
         place = f"{self._end} {len(parcel)} {self._path}".encode()
         self._end += len(parcel)
         return place
@@ -51,22 +50,14 @@ class Shelf:
     def close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            try:
+            with writing(self._path):
                 file.close()
-            except OSError as error:
-                raise self._failure(error) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _failure(self, error: OSError) -> Unavailable:
-        return Unavailable(
-            f"{self._path} cannot be written ({error.strerror}): make room there, or set "
-            f"SPARK_LOCAL_DIRS to a folder that has some"
-        )
 
 
 def taken(place: bytes) -> Bytes:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dovetail.errors import Unavailable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,19 +22,21 @@ class Scratch:
     """Is known to be in use by a lock, which goes with its process."""
 
     def __init__(self, parent: Path, name: str) -> None:
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(parent, name)
-        while True:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            if _locks(self._lock):
-                break
-            os.close(self._lock)  # somebody took it for abandoned, and removes it
+        with writing(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(parent, name)
+            while True:
+                self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                if _locks(self._lock):
+                    break
+                os.close(self._lock)  # somebody took it for abandoned, and removes it
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """A folder in it, for as long as it is needed."""
-        path = Path(tempfile.mkdtemp(dir=self.path))
+        with writing(self.path):
+            path = Path(tempfile.mkdtemp(dir=self.path))
         try:
             yield path
         finally:
@@ -41,6 +45,22 @@ class Scratch:
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say of a path that cannot be written what helps."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error.strerror or str(error)) from error
+
+
+def unwritable(path: Path, why: str) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be written ({why}): make room there, or set SPARK_LOCAL_DIRS to a folder "
+        f"that has some"
+    )
 
 
 def local_folder(spark: SparkSession) -> Path:
