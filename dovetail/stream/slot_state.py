@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _AT = "@"
+_CUT = f"{ledger.CUT}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,14 @@ class SlotState:
     """By source partition; what is not there begins with the partition."""
     further: tuple[Counter[str], ...] = ()
     """The counts of a chain's other tables, in their order."""
+    cut: dict[int, int] = field(default_factory=dict)
+    """Where source partitions ended that were found to end before a slot's position."""
 
     @classmethod
     def parse(cls, text: str, *further: str) -> SlotState:
         counts = ledger.parse(text)
-        positions = {
-            int(name.removeprefix(_AT)): counts.pop(name)
-            for name in list(counts)
-            if name.startswith(_AT)
-        }
-        return cls(counts, positions, tuple(map(ledger.parse, further)))
+        positions, cut = (_numbered(counts, mark) for mark in (_AT, _CUT))
+        return cls(counts, positions, tuple(map(ledger.parse, further)), cut)
 
     @classmethod
     def of_message(cls, message: bytes) -> SlotState:
@@ -58,13 +57,14 @@ class SlotState:
         items = {
             **dict(sorted(self.counts.items())),
             **{f"{_AT}{number}": at for number, at in sorted(self.positions.items())},
+            **{f"{_CUT}{number}": end for number, end in sorted(self.cut.items())},
         }
         return ",".join(f"{name}={count}" for name, count in items.items())
 
     def of_link(self, number: int) -> SlotState:
         """What is written for one table of a chain: for the first of them, all but the others."""
         if number == 1:
-            return SlotState(self.counts, self.positions)
+            return SlotState(self.counts, self.positions, cut=self.cut)
         at = number - 2
         return SlotState(self.further[at] if at < len(self.further) else Counter())
 
@@ -73,7 +73,8 @@ class SlotState:
         if self.counts[ledger.MOVED] >= number:
             return self
         counts = Counter({**self.counts, ledger.MOVED: number})
-        return replace(self, counts=counts, positions={**self.positions, **offsets})
+        cut = {one: end for one, end in self.cut.items() if one not in offsets}
+        return replace(self, counts=counts, positions={**self.positions, **offsets}, cut=cut)
 
     def placed(self, partition: int, offset: int, lost: int) -> SlotState:
         """The same, reading nothing of a partition before this offset; so much of it is lost."""
@@ -136,6 +137,12 @@ def as_stages(
         for number, at in beginnings(slots, _partitions(slots, topology)).items()
     }
     return committed
+
+
+def _numbered(counts: Counter[str], mark: str) -> dict[int, int]:
+    """Take what stands behind a mark out of the counts, by the partition's number."""
+    names = [name for name in counts if name.startswith(mark)]
+    return {int(name.removeprefix(mark)): counts.pop(name) for name in names}
 
 
 def _partitions(slots: Iterable[SlotState], topology: services.Topology) -> int:

@@ -36,6 +36,7 @@ from dovetail.stream import ledger
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.engines import left_by_services
 from dovetail.stream.forgotten import require_states
+from dovetail.stream.places import AstrayError
 from dovetail.stream.slot_state import beginnings
 from dovetail.stream.topics import admin_of, ends, partitions_of, spans
 from dovetail.topology import ENRICH, Topology
@@ -388,7 +389,15 @@ class Enrichment:
         source, states = self._topology.source, self._states(job, committed)
         if not any(state.positions for state in states.values()):
             require_states(self._settings, self._topology)
-        found = placed(source, states, spans(admin_of(self._settings), source))
+        try:
+            found = placed(source, states, spans(admin_of(self._settings), source))
+        except AstrayError as astray:
+            # Once the log has grown nothing else tells that it was cut.
+            ends = {number: cut.end for number, cut in astray.cut.items()}
+            told = {slot: replace(state, cut=state.cut | ends) for slot, state in states.items()}
+            if told != committed:
+                write_states(self._settings, self._topology, job.run, told)
+            raise
         if found != committed:
             write_states(self._settings, self._topology, job.run, found)
         note_states(self._settings, self._topology, job.run)

@@ -26,7 +26,8 @@ def placed(
     known = {number for state in slots for number in state.positions}
     # A slot ahead of the others would pass over whatever comes to stand below its position.
     furthest = {n: max(state.position(n) for state in slots) for n in known & spans.keys()}
-    require_within(source, furthest, spans)
+    ends = {number: end for state in slots for number, end in state.cut.items()}
+    require_within(source, furthest, spans, ends)
     read_to = {
         number: at if number in known else None
         for number, at in beginnings(slots, len(spans)).items()

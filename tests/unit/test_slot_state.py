@@ -33,11 +33,14 @@ COUNTS = st.fixed_dictionaries(
     }
 )
 STATES = st.builds(
-    lambda counts, hits, positions: SlotState(
-        Counter({**counts, "in": sum(counts.values()), "hits": hits, "outputs": hits}), positions
+    lambda counts, hits, positions, cut: SlotState(
+        Counter({**counts, "in": sum(counts.values()), "hits": hits, "outputs": hits}),
+        positions,
+        cut=cut,
     ),
     COUNTS,
     st.integers(0, 100),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 2**63 - 1)),
     st.dictionaries(st.integers(0, 2), st.integers(0, 2**63 - 1)),
 )
 

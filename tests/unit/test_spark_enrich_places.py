@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,16 @@ def test_the_slot_that_is_ahead_must_not_be_beyond_the_end():
     assert placed(SOURCE, at(1_000, 500), {0: Span(0, 1_000)}) == at(1_000, 500)
     with pytest.raises(AstrayError, match="ends at 700, and was read up to 1000"):
         placed(SOURCE, at(1_000, 500), {0: Span(0, 700)})
+
+
+def test_a_source_that_was_found_cut_is_cut_however_long_it_has_grown():
+    grown, states = {0: Span(0, 5_000)}, at(1_000, 500)
+    assert placed(SOURCE, states, grown) == states
+    told = {slot: replace(state, cut={0: 700}) for slot, state in states.items()}
+    with pytest.raises(AstrayError, match="ends at 700, and was read up to 1000"):
+        placed(SOURCE, told, grown)
+    moved = {slot: state.moved(1, {0: 700}) for slot, state in told.items()}
+    assert placed(SOURCE, moved, grown) == moved
 
 
 def test_a_partition_that_nobody_knows_begins_with_its_first_record():
