@@ -194,9 +194,14 @@ class TestContainers:
             "capabilities": {"drop": ["ALL"]},
         }
 
+    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    def test_the_names_of_services_around_them_are_no_settings(self, one):
+        assert one["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
     def test_jobs_too(self):
         (job,) = of_kind(OBJECTS, "CronJob").values()
         pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        assert pod["enableServiceLinks"] is False
         assert pod["containers"][0]["args"] == COMPOSE["services"]["frequency"]["command"]
 
 

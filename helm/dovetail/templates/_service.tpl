@@ -30,6 +30,8 @@ metadata:
 spec:
   serviceAccountName: {{ include "dovetail.name" $root }}
   automountServiceAccountToken: false
+  # A Service called kafka-broker would be taken for a setting of the Kafka client: KAFKA_BROKER_SERVICE_HOST.
+  enableServiceLinks: false
   terminationGracePeriodSeconds: {{ add $root.Values.drain.requestsSeconds $root.Values.drain.stepSeconds }}
   securityContext: {{- include "dovetail.podSecurity" $root | nindent 4 }}
   {{- include "dovetail.placement" $root | trim | nindent 2 }}
