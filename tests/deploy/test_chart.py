@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -36,6 +37,10 @@ VALUES = {
     ],
     "no spark": ["--set", "spark.kind=off"],
     "chain": ["--set-file", "pipeline=chain.yaml"],
+    "chain on spark": [
+        *("--set-file", "pipeline=chain.yaml"),
+        *("--set", "environment.DOVETAIL_ENGINE=spark"),
+    ],
     "chain, scaled": [
         *("--set-file", "pipeline=chain.yaml"),
         *("-f", CHART / "ci/hardened-values.yaml"),
@@ -125,6 +130,30 @@ def test_of_a_chain_every_phase_is_scaled_by_what_it_reads(chart, topology):
         for stage in topology.stages
         if stage.per_node
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "sharing"),
+    [
+        ("default", {"frequency"}),
+        ("spark", {"frequency"}),
+        ("no spark", set()),
+        ("hpa", {"snapshot", "frequency", "backfill"}),
+        # Of three tables the first alone is read from snapshots.
+        ("chain", {"frequency", "disk-phase"}),
+        ("chain on spark", {"frequency", "enrich"}),
+    ],
+)
+def test_who_has_the_shared_claim(chart, values, sharing):
+    objects = chart(values)
+    found = {
+        one["metadata"]["name"].partition("-")[2]
+        for one in objects
+        if "claimName" in json.dumps(one)
+    }
+    assert found == sharing
+    claims = [one for one in objects if one["kind"] == "PersistentVolumeClaim"]
+    assert bool(claims) is (bool(sharing) and values != "hpa"), "that names a claim of its own"
 
 
 @pytest.mark.parametrize(

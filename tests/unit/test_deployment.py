@@ -154,6 +154,12 @@ class TestSettings:
             assert mounts - tls - secrets - {"/tmp"} == mounted - {"/etc/dovetail/tls"}
         assert set(json.loads(re.search(r"^VOLUME (.+)$", _recipe(), re.MULTILINE)[1])) <= mounted
 
+    def test_no_service_waits_for_the_claim_that_jobs_write_to(self):
+        """It may never be had; and without snapshots no service reads what is on it."""
+        for objects in (OBJECTS, HARDENED):
+            assert "claimName" not in json.dumps(kit.workloads(objects))
+            assert "claimName" in json.dumps(objects)
+
     def test_a_container_has_as_long_to_end_in_both(self):
         pods = [one["spec"]["template"]["spec"] for one in kit.workloads(OBJECTS)]
         (seconds,) = {pod["terminationGracePeriodSeconds"] for pod in pods}

@@ -134,7 +134,7 @@ root, kind, link. */}}
 - name: pipeline
   configMap: {name: {{ include "dovetail.name" $root }}-pipeline}
 - name: state
-{{- if eq (include "dovetail.shares" $root) "true" }}
+{{- if eq (include "dovetail.shares" .) "true" }}
   persistentVolumeClaim: {claimName: {{ $root.Values.shared.claim | default (printf "%s-shared" (include "dovetail.name" $root)) }}}
 {{- else }}
   emptyDir: {}
@@ -156,8 +156,15 @@ root, kind, link. */}}
 {{ empty .Values.tls.secret | ternary "HTTP" "HTTPS" }}
 {{- end }}
 
-{{/* Whether jobs and nodes have a volume in common. */}}
+{{/* Whether a process writes or reads snapshots or frequencies, and so has the shared claim: a claim that
+cannot be had keeps nobody else from starting. Takes root, kind, link. */}}
 {{- define "dovetail.shares" -}}
+{{- $snapshot := (include "dovetail.view" .root | fromYaml).snapshot -}}
+{{ or (has .kind (list "snapshot" "frequency" "backfill")) (and (eq .kind "enrich") $snapshot) (and (eq .kind "disk_phase") .link.snapshot) }}
+{{- end }}
+
+{{/* Whether anybody does. */}}
+{{- define "dovetail.shared" -}}
 {{- $view := include "dovetail.view" . | fromYaml -}}
 {{- $scheduled := without (values .Values.spark.schedules | sortAlpha) "" -}}
 {{ or $view.snapshot (and (ne .Values.spark.kind "off") (not (empty $scheduled))) }}

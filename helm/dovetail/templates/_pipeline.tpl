@@ -16,7 +16,7 @@
 {{- end }}
 
 {{/*
-As YAML: name, engine, nodes, slots, links (number, bytes), and what the network has to allow.
+As YAML: name, engine, nodes, slots, links (number, bytes, snapshot), and what the network has to allow.
 A link is a table of the chain; from the second on its number stands behind its services' names.
 */}}
 {{- define "dovetail.view" -}}
@@ -24,13 +24,14 @@ A link is a table of the chain; from the second on its number stands behind its 
 {{- if hasKey $file "Error" }}{{ fail (printf "the pipeline's file is not YAML: %s" $file.Error) }}{{ end -}}
 {{- $told := .Values.environment -}}
 {{- $memory := $told.DOVETAIL_MEMORY | default $file.memory | default "128MiB" -}}
-{{- $links := list (dict "number" 1 "suffix" "" "bytes" (include "dovetail.bytes" $memory | int64)) -}}
 {{- $snapshot := not (empty (dig "master" "snapshot" "" $file)) -}}
+{{- $links := list (dict "number" 1 "suffix" "" "bytes" (include "dovetail.bytes" $memory | int64) "snapshot" $snapshot) -}}
 {{- range $index, $link := $file.then | default list -}}
 {{- $number := add $index 2 -}}
 {{- $bytes := include "dovetail.bytes" ($link.memory | default "128MiB") | int64 -}}
-{{- $links = append $links (dict "number" $number "suffix" (printf "-%d" $number) "bytes" $bytes) -}}
-{{- $snapshot = or $snapshot (not (empty (dig "master" "snapshot" "" $link))) -}}
+{{- $own := not (empty (dig "master" "snapshot" "" $link)) -}}
+{{- $links = append $links (dict "number" $number "suffix" (printf "-%d" $number) "bytes" $bytes "snapshot" $own) -}}
+{{- $snapshot = or $snapshot $own -}}
 {{- end -}}
 {{- dict
   "name" (required "the pipeline's file has no name" $file.name)
