@@ -43,6 +43,7 @@ def _statements(pipeline: Pipeline) -> Iterator[str]:
             "EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
         )
     yield f"CREATE SCHEMA IF NOT EXISTS {SCHEMA} AUTHORIZATION {CONTROL};"
+    yield from _handed_over()
     yield f"REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC, {READER};"
     for number in range(1, pipeline.links + 1):
         schema, table = pipeline.link(number).master.relation
@@ -50,6 +51,19 @@ def _statements(pipeline: Pipeline) -> Iterator[str]:
             yield f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {READER};"
         name = ".".join(_quoted(part) for part in (schema, table) if part)
         yield f"GRANT SELECT ON TABLE {name} TO {READER};"
+
+
+def _handed_over() -> Iterator[str]:
+    """Give control what another role made before there was one of its own: as in 0.2.0."""
+    yield f"ALTER SCHEMA {SCHEMA} OWNER TO {CONTROL};"
+    # A table's sequence follows its table, and has no owner of its own. A table of control's is not
+    # touched, as that would wait for all who use it.
+    yield (
+        "DO $$ DECLARE made regclass; BEGIN FOR made IN SELECT oid FROM pg_class "
+        f"WHERE relnamespace = '{SCHEMA}'::regnamespace AND relkind = 'r' "
+        f"AND relowner <> '{CONTROL}'::regrole "
+        f"LOOP EXECUTE format('ALTER TABLE %s OWNER TO {CONTROL}', made); END LOOP; END $$;"
+    )
 
 
 def gate_grants() -> tuple[str, ...]:
