@@ -50,7 +50,9 @@ def test_each_container_is_hardened(name):
     assert one["read_only"] is True
     assert one["cap_drop"] == ["ALL"]
     assert one["security_opt"] == ["no-new-privileges:true"]
-    assert "/tmp" in one["tmpfs"]
+    # Docker and Podman let nobody load a library from such a folder, unless they are told.
+    java = name == "kafka" or one["image"] == SERVICES["frequency"]["image"]
+    assert ("/tmp:exec" if java else "/tmp") in one["tmpfs"]
     if name in OURS:
         assert any(volume.endswith(":/var/cache/dovetail") for volume in one["volumes"])
     else:  # ours say so in the image
