@@ -63,6 +63,12 @@ def test_every_secret_is_a_file_of_the_folder_that_is_named(read, tmp_path):
         }
 
 
+def test_control_asks_the_services_as_it_is_told(read):
+    for lines, scheme in (((), "http"), (("DOVETAIL_SCHEME=https",), "https")):
+        told = yaml.safe_load(read(*lines))["services"]["control"]["environment"]
+        assert told["DOVETAIL_STAGES"] == f"{scheme}://{{process}}:8080"
+
+
 def test_another_database_is_named_once_for_all(read):
     services = yaml.safe_load(read("DATABASE=db.example:5433/goods"))["services"]
     told = [one.get("environment", {}) for one in services.values()]

@@ -143,6 +143,10 @@ def test_the_examples_defaults_are_the_files():
         assert shown[name] == default, name
 
 
+def test_control_asks_by_tls_where_services_have_a_certificate():
+    assert _told("control")["DOVETAIL_STAGES"] == "${DOVETAIL_SCHEME:-http}://{process}:8080"
+
+
 @pytest.mark.parametrize("volume", COMPOSE["volumes"])
 def test_every_volume_is_used(volume):
     used = [mount for one in SERVICES.values() for mount in one.get("volumes", ())]
