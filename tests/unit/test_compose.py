@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import stat
 import subprocess
 
 import jsonschema_rs
@@ -97,6 +98,21 @@ class TestRoles:
         assert {name for one in SERVICES.values() for name in _secrets(one)} == {
             *COMPOSE["secrets"]
         }
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", ".env.example", "docs/deployment.md"])
+def test_secrets_are_made_for_containers_and_for_no_other_user(file, tmp_path):
+    """As it says: a container's user reads a file, nobody of this machine comes as far."""
+    text = re.sub(r"^#   ", "", (CHECKOUT / file).read_text(), flags=re.MULTILINE)
+    steps = re.search(r"^mkdir -p secrets/tls.*?\bdone\b", text, re.MULTILINE | re.DOTALL)[0]
+    # Not every machine has openssl.
+    script = f"openssl() {{ echo secret; }}\n{steps}"
+    subprocess.run(["sh", "-euc", script], cwd=tmp_path, check=True)
+    folder = tmp_path / "secrets"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    made = {path.name: path for path in folder.iterdir() if path.is_file()}
+    assert made.keys() == COMPOSE["secrets"].keys()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made.values()} == {0o444}
 
 
 @pytest.mark.parametrize("name", SERVICES)
