@@ -112,14 +112,14 @@ test-console: $(VENV)/ready ## The web console in a real Chromium, over a runnin
 	$(PYTEST) tests/console $(TESTS)
 
 .PHONY: check
-check: $(VENV)/ready ## Lint, format, types, and advisories on what is pinned
+check: $(VENV)/ready ## Lint, format, types; advisories on what is pinned are named
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m deploy.advisories
 
 .PHONY: advisories
-advisories: $(VENV)/ready ## Advisories on what is pinned; fails, too, where none can be asked
+advisories: $(VENV)/ready ## Advisories on what is pinned; fails if there is one, or none can be asked
 	@$(BIN)/python -m deploy.advisories --strict
 
 .PHONY: format
