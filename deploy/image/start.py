@@ -15,7 +15,9 @@ then takes this process's place, so that it gets the container's signals itself.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +35,8 @@ PROCESSOR = Path("/opt/dovetail/processor")
 """What they were compiled for, as LLVM calls it; empty: for the machine that built the image."""
 SERVICES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, CONTROL)
 _CACHE, _CPU, _FEATURES = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
+_OF_KERNELS = re.compile(r"[0-9a-f]{64}|\w+_[0-9a-f]{40}")
+"""A folder of an image's, or one of Numba's own, as 0.2.0 had them in its place."""
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION = "SPARK_JAVA_OPT_"
 
@@ -48,7 +52,7 @@ def _become(words: Sequence[str]) -> NoReturn:
     named = PROCESSOR.read_text().strip() if PROCESSOR.is_file() else ""
     environment = for_processor(os.environ, named)
     if _CACHE in environment and words[0] != "warm":
-        fill(Path(environment[_CACHE]), KERNELS)
+        environment[_CACHE] = str(filled(Path(environment[_CACHE]), KERNELS))
     command = command_of(words, environment)
     sys.stdout.flush()
     os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is wanted
@@ -86,23 +90,44 @@ def for_processor(environment: Mapping[str, str], named: str) -> dict[str, str]:
     }
 
 
-def fill(cache: Path, kernels: Path) -> None:
-    """Copy the image's kernels, unless they are there: times are kept, as Numba looks at them."""
+def filled(cache: Path, kernels: Path) -> Path:
+    """Copy the image's kernels, unless they are there; return where they are, below the cache.
+
+    A volume outlives an image: those of each have a folder of their own, by what they are, and
+    those of others are removed. Times are kept, by which they are told from any compiled later.
+    """
     if not kernels.is_dir():
-        return
-    cache.mkdir(parents=True, exist_ok=True)
-    for folder in kernels.iterdir():
-        if (cache / folder.name).exists():
-            continue
-        # Renamed when it is whole: a container may be killed meanwhile, or share the volume.
-        partial = tempfile.mkdtemp(".partial", f"{folder.name}.", cache)
-        shutil.copytree(folder, partial, dirs_exist_ok=True)
-        try:
-            Path(partial).rename(cache / folder.name)
-        except OSError:
-            shutil.rmtree(partial)
-            if not (cache / folder.name).exists():
-                raise
+        return cache
+    digest = _digest(kernels)
+    # An executor of Spark's is told where its driver's are, and has the same image.
+    place = cache if cache.name == digest else cache / digest
+    if not place.exists():
+        _copy(kernels, place)
+    for other in place.parent.iterdir():
+        if other != place and _OF_KERNELS.fullmatch(other.name):
+            shutil.rmtree(other, ignore_errors=True)
+    return place
+
+
+def _copy(kernels: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is whole: a container may be killed meanwhile, or share the volume.
+    partial = tempfile.mkdtemp(".partial", f"{place.name}.", place.parent)
+    shutil.copytree(kernels, partial, dirs_exist_ok=True)
+    try:
+        Path(partial).rename(place)
+    except OSError:
+        shutil.rmtree(partial)
+        if not place.exists():
+            raise
+
+
+def _digest(kernels: Path) -> str:
+    found = hashlib.sha256()
+    for file in sorted(path for path in kernels.rglob("*") if path.is_file()):
+        found.update(f"{file.relative_to(kernels)}\n".encode())
+        found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def _driver(rest: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -60,38 +60,76 @@ def test_kernels_are_for_this_processor_unless_the_image_names_another():
     }
 
 
-def test_kernels_are_copied_once_with_their_times(tmp_path):
-    kernels, cache = tmp_path / "kernels", tmp_path / "cache"
-    (kernels / "join_1").mkdir(parents=True)
-    (kernels / "join_1/a.nbi").write_text("of the image")
-    os.utime(kernels / "join_1/a.nbi", (1_000, 1_000))
-    start.fill(cache, kernels)
-    assert (cache / "join_1/a.nbi").stat().st_mtime == 1_000
-    (cache / "join_1/a.nbi").write_text("compiled here")
-    start.fill(cache, kernels)
-    assert (cache / "join_1/a.nbi").read_text() == "compiled here"
-    assert [path.name for path in cache.iterdir()] == ["join_1"]
+@pytest.fixture
+def kernels(tmp_path):
+    """Those of an image."""
+    (tmp_path / "kernels/join_1").mkdir(parents=True)
+    file = tmp_path / "kernels/join_1/a.nbi"
+    file.write_text("of the image")
+    os.utime(file, (1_000, 1_000))
+    return tmp_path / "kernels"
 
 
-def test_of_two_containers_that_fill_one_volume_the_first_wins(tmp_path, monkeypatch):
-    kernels, cache = tmp_path / "kernels", tmp_path / "cache"
-    (kernels / "join_1").mkdir(parents=True)
-    (kernels / "join_1/a.nbi").write_text("of the image")
+def test_kernels_are_copied_once_with_their_times(tmp_path, kernels):
+    cache = tmp_path / "cache"
+    place = start.filled(cache, kernels)
+    assert (place / "join_1/a.nbi").stat().st_mtime == 1_000
+    (place / "join_1/b.nbi").write_text("compiled here")
+    assert start.filled(cache, kernels) == place
+    assert (place / "join_1/b.nbi").read_text() == "compiled here"
+    assert [*cache.iterdir()] == [place]
+
+
+def test_kernels_of_another_image_take_the_place_of_those_in_the_volume(tmp_path, kernels):
+    cache = tmp_path / "cache"
+    of_before = cache / f"join_{'0' * 40}"  # as of 0.2.0, which had no folder for each image
+    for folder in (of_before, cache / "mine"):
+        folder.mkdir(parents=True)
+    first = start.filled(cache, kernels)
+    (kernels / "join_1/a.nbi").write_text("of the next")
+    second = start.filled(cache, kernels)
+    assert (second / "join_1/a.nbi").read_text() == "of the next"
+    assert not first.exists()
+    assert {path.name for path in cache.iterdir()} == {second.name, "mine"}
+
+
+def test_who_is_told_the_place_itself_finds_them_there(tmp_path, kernels):
+    """As executors of Spark's are, by their driver."""
+    place = start.filled(tmp_path / "cache", kernels)
+    assert start.filled(place, kernels) == place
+    assert start.filled(tmp_path / "own" / place.name, kernels).parent == tmp_path / "own"
+    assert [path.name for path in place.iterdir()] == ["join_1"]
+
+
+def test_what_runs_looks_for_its_kernels_there(tmp_path, kernels, monkeypatch):
+    monkeypatch.setattr(start, "KERNELS", kernels)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    became = []
+    monkeypatch.setattr(start.os, "execvpe", lambda *words: became.append(words))
+    start.main([CONTROL])
+    (_, _, environment) = became[0]
+    assert environment["NUMBA_CACHE_DIR"] == str(start.filled(tmp_path / "cache", kernels))
+
+
+def test_of_two_containers_that_fill_one_volume_the_first_wins(tmp_path, kernels, monkeypatch):
+    cache = tmp_path / "cache"
+    place = start.filled(cache, kernels)
+    start.shutil.rmtree(place)
     copy = start.shutil.copytree
 
     def meanwhile(*words, **options):
-        (cache / "join_1").mkdir()
-        (cache / "join_1/b.nbi").write_text("the other's")
+        place.mkdir(exist_ok=True)  # copytree calls itself for each folder
+        (place / "b.nbi").write_text("the other's")
         return copy(*words, **options)
 
     monkeypatch.setattr(start.shutil, "copytree", meanwhile)
-    start.fill(cache, kernels)
-    assert [path.name for path in cache.iterdir()] == ["join_1"]
-    assert (cache / "join_1/b.nbi").read_text() == "the other's"
+    start.filled(cache, kernels)
+    assert [*cache.iterdir()] == [place]
+    assert (place / "b.nbi").read_text() == "the other's"
 
 
 def test_an_image_without_kernels_starts_all_the_same(tmp_path):
-    start.fill(tmp_path / "cache", tmp_path / "none")
+    assert start.filled(tmp_path / "cache", tmp_path / "none") == tmp_path / "cache"
     assert not (tmp_path / "cache").exists()
 
 
