@@ -251,6 +251,12 @@ class TestIdentities:
             assert told.get("KAFKA_SASL_USERNAME") == self.USERS.get(job)
             assert told["CONTROL_DATABASE_URL"].startswith(f"postgresql://{roles.CONTROL}@")
 
+    def test_the_handbook_makes_a_secret_for_each(self):
+        page = (CHECKOUT / "docs/deployment.md").read_text()
+        made = re.search(r"^for service in (.+); do$", page, re.MULTILINE)[1].split()
+        kinds = {process.kind.replace("_", "-") for process in TOPOLOGY.processes}
+        assert set(made) == kinds | set(JOBS)
+
     @pytest.mark.parametrize("objects", [OBJECTS, HARDENED], ids=["shared", "own"])
     def test_no_secret_is_in_an_environment(self, objects):
         text = json.dumps(objects)
