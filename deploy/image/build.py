@@ -9,7 +9,6 @@ an image may be built where nothing else is installed.
 
 from __future__ import annotations
 
-import ast
 import configparser
 import os
 import shutil
@@ -18,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from deploy.local import install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +38,8 @@ ENGINES: dict[str, tuple[str, ...]] = {
 }
 """In the order in which they are tried, with what each has to be told."""
 _OF_REGISTRIES = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
-_TRUST = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+"""Beside pip's own setting, which may stand in a file as well as in PIP_CERT."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -85,10 +87,10 @@ def environment() -> dict[str, str]:
 
 def registries(folder: Path, environ: Mapping[str, str]) -> list[str]:
     """Write what pip is told of registries into a folder; return the words that mount it."""
-    told = {name: value for name, value in pip_settings() if name in _OF_REGISTRIES}
+    settings = pip_settings()
+    told = {name: value for name, value in settings.items() if name in _OF_REGISTRIES}
     words = []
-    trusted = next((environ[name] for name in _TRUST if environ.get(name)), "")
-    if trusted:
+    if trusted := certificates(settings, environ):
         told["cert"] = CERTIFICATES
         words += ["--secret", f"id=certificates,src={Path(trusted).resolve()}"]
     if told:
@@ -100,14 +102,18 @@ def registries(folder: Path, environ: Mapping[str, str]) -> list[str]:
     return words
 
 
-def pip_settings() -> list[tuple[str, str]]:
-    """All that pip is told by this machine's files and environment."""
+def certificates(settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """The file of whom this machine trusts; empty where nobody has named one."""
+    return settings.get("cert") or next((environ[one] for one in _TRUST if environ.get(one)), "")
+
+
+def pip_settings() -> dict[str, str]:
+    """All that pip is told by this machine's files and environment; nothing where there is none."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
-    pairs = (line.partition("=") for line in listed.splitlines())
-    found = ((name.rpartition(".")[2], ast.literal_eval(value)) for name, _, value in pairs)
-    return [(name.removeprefix("default-"), value) for name, value in found]
+    found = install.settings_of(listed)
+    return {name.removeprefix("default-"): value for name, value in found.items()}
 
 
 def _last_line(text: str) -> str:

@@ -301,7 +301,7 @@ class TestBuild:
     def test_what_pip_is_told_of_registries_is_mounted_and_not_written_down(
         self, tmp_path, monkeypatch
     ):
-        told = [("index-url", "https://u:p@mirror/simple"), ("cache-dir", "/x"), ("timeout", "60")]
+        told = {"index-url": "https://u:p@mirror/simple", "cache-dir": "/x", "timeout": "60"}
         monkeypatch.setattr(build, "pip_settings", lambda: told)
         words = build.registries(tmp_path, {"SSL_CERT_FILE": "/etc/hosts"})
         assert words == [
@@ -313,8 +313,23 @@ class TestBuild:
         assert f"cert = {build.CERTIFICATES}" in written
         assert "cache-dir" not in written
 
+    def test_certificates_that_stand_in_pips_file_are_mounted_too(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(build, "pip_settings", lambda: {"cert": "/etc/hosts"})
+        words = build.registries(tmp_path, {"SSL_CERT_FILE": "/etc/hostname"})
+        assert words[:2] == ["--secret", "id=certificates,src=/etc/hosts"]
+        assert f"cert = {build.CERTIFICATES}" in (tmp_path / "pip.conf").read_text()
+
+    def test_the_environment_tells_pip_more_than_a_file(self, tmp_path, monkeypatch):
+        (tmp_path / "pip.conf").write_text("[global]\ncert = /of/the/file\ndefault-timeout = 7\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        monkeypatch.setenv("PIP_CERT", "/of/the/environment")
+        monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
+        monkeypatch.delenv("PIP_TIMEOUT", raising=False)
+        settings = build.pip_settings()
+        assert (settings["cert"], settings["timeout"]) == ("/of/the/environment", "7")
+
     def test_where_pip_is_told_nothing_nothing_is_mounted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(build, "pip_settings", list)
+        monkeypatch.setattr(build, "pip_settings", dict)
         assert build.registries(tmp_path, {}) == []
 
     def test_every_step_that_fetches_has_them_mounted(self):
