@@ -10,11 +10,13 @@ of it, for any machine. uv asks the package index for them.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 
+from deploy.local import install
 from deploy.local.home import CHECKOUT
 
 HERE = Path(__file__).parent
@@ -50,6 +52,8 @@ def _compiled(*words: str, given: str = "") -> dict[str, str]:
         [*_COMPILE, *words],
         input=given,
         cwd=CHECKOUT,
+        # uv reads none of pip's settings, where a mirror may be named.
+        env=install.environment(install.pip_settings(), os.environ),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -18,7 +18,7 @@ import yaml
 from deploy.image.start import SERVICES
 from deploy.local.home import CHECKOUT
 from deploy.prometheus.targets import ADDRESS, host_of, targets_of, written
-from dovetail import roles
+from dovetail import roles, settings
 from dovetail.permissions import users
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import declared
@@ -427,6 +427,28 @@ class TestValues:
         validator = jsonschema_rs.validator_for(self.SCHEMA)
         found = validator.iter_errors(yaml.safe_load(file.read_text()))
         assert [error.message for error in found] == []
+
+    @pytest.mark.parametrize("prefix", settings._CLIENT_PREFIXES)
+    def test_every_setting_of_the_kafka_client_that_is_read_may_be_given(self, prefix):
+        assert self.takes({"kafka": {"settings": {f"KAFKA_{prefix}X": "1"}}})
+        assert self.takes({"kafka": {"settings": {f"KAFKA_{prefix}PASSWORD_FILE": "/run/x"}}})
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("KAFKA_SASL_PASSWORD", "KAFKA_SSL_KEY_PASSWORD", "KAFKA_SSL_KEY_PEM"),
+            "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET",
+            "KAFKA_SASL_OAUTHBEARER_ASSERTION_PRIVATE_KEY_PASSPHRASE",
+            *("DATABASE_PASSWORD", "DOVETAIL_ADMIN_TOKEN", "DOVETAIL_TOKEN"),
+        ],
+    )
+    def test_no_secret_is_taken_as_a_value(self, name):
+        assert not self.takes({"environment": {name: "x"}})
+        assert not self.takes({"kafka": {"settings": {name: "x"}}})
+        assert self.takes({"environment": {f"{name}_FILE": "/run/secrets/x"}})
+
+    def takes(self, values):
+        return jsonschema_rs.validator_for(self.SCHEMA).is_valid(values)
 
     def test_the_schema_knows_every_value_and_no_other(self):
         assert self.SCHEMA["properties"].keys() - {"global"} == VALUES.keys()

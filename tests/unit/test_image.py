@@ -256,6 +256,18 @@ class TestInstalled:
             assert pinned.get(normalised(package), version) == version, "run: make lock"
             assert normalised(package) in pinned or name == "build"
 
+    def test_uv_asks_the_index_that_pip_is_told_of(self, tmp_path, monkeypatch):
+        """By an uv that answers with what it was told."""
+        (tmp_path / "uv").write_text('#!/bin/sh\necho "index==$UV_DEFAULT_INDEX"\n')
+        (tmp_path / "uv").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("PIP_INDEX_URL", "https://mirror/simple")
+        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(lock, "HERE", tmp_path)
+        assert lock.main() == 0
+        assert (tmp_path / "services.lock").read_text() == "index==https://mirror/simple\n"
+
     @pytest.mark.parametrize("extras", [[], ["spark"]])
     def test_they_hold_all_that_the_package_needs(self, extras):
         names = ["services", *extras]
