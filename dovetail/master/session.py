@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
     from psycopg import sql
 
-_CONNECTION: dict[str, Any] = {
+NETWORK: dict[str, int] = {
     "connect_timeout": 10,
     # A network that swallows packets looks like a slow query for ever; these make it an error.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
+}
+_CONNECTION: dict[str, Any] = {
+    **NETWORK,
     # A generic plan does not know how many keys are looked up, or how long a key range is.
     "prepare_threshold": None,
 }

@@ -165,8 +165,8 @@ def keep_running(
             application = build(standing.revision.pipeline)
             service.ask = application.ask
         answered = application.batches
-        require()
         try:
+            require()
             if standing.move:
                 application.move(standing.move)
             if not standing.rests:

@@ -5,6 +5,9 @@
 One run of a job a pipeline at a time: an advisory lock, held by the run's own connection, sees to
 it. It goes when the process does, however it ends. A row that says `running` without a fresh
 heartbeat is of a process that died; whoever takes the lock next writes that down.
+
+A connection that is lost is made anew, and the lock taken again: the run goes on if its row is the
+job's latest still, and is over if another has begun meanwhile.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from sqlalchemy.pool import NullPool
 
 from dovetail.certificates import told
 from dovetail.errors import ConfigError, DovetailError, Unavailable
+from dovetail.master.session import NETWORK
 from dovetail.roles import SCHEMA, lacks
 from dovetail.settings import parts_of
 
@@ -37,6 +41,7 @@ STATES = ("running", "done", "failed", "lost")
 """Of which `lost` is one said to be running, by a process that died."""
 SILENT = "30 seconds"
 """A run not heard of for so long is of a process that died."""
+_KEEPALIVES = ("keepalives_idle", "keepalives_interval", "keepalives_count")
 
 _METADATA = sa.MetaData(schema=SCHEMA)
 RUNS = sa.Table(
@@ -77,7 +82,7 @@ def control_engine(database_url: str, *, pooled: bool = False) -> sa.Engine:
     pool: dict[str, Any] = {"poolclass": NullPool}
     if pooled:
         pool = {"pool_size": 4, "max_overflow": 12, "pool_timeout": 10, "pool_pre_ping": True}
-    engine = sa.create_engine(url, connect_args={"connect_timeout": 10}, **pool)
+    engine = sa.create_engine(url, connect_args=dict(NETWORK), **pool)
     sa.event.listen(engine, "handle_error", _name_what_is_denied)
     return engine
 
@@ -113,23 +118,20 @@ class Run:
         self._engine = engine
         self._connection: sa.Connection | None = None
         self._guard = threading.Lock()
+        """Of the connection: it is held for as long as the database takes to answer."""
+        self._noting = threading.Lock()
         self._ended = threading.Event()
-        self._lost: Exception | None = None
         self._beats = threading.Thread(target=self._beat, name="run", daemon=True)
 
     def figure(self, name: str, value: Figure) -> None:
         """Note a figure; it is in the database with the next heartbeat."""
-        with self._guard:
+        with self._noting:
             self.figures[name] = value
 
     def require(self) -> None:
         """Raise unless this is still the only run: to be asked before anything becomes visible."""
-        self._write()
-        if self._lost is not None:
-            raise Unavailable(
-                f"the control database was lost, and with it the right to run {self.job} of "
-                f"{self.pipeline} alone: start the job again ({_told(self._lost)})"
-            )
+        with as_unavailable():
+            self._write()
 
     def __enter__(self) -> Self:
         with as_unavailable():
@@ -176,13 +178,11 @@ class Run:
     def _begin(self, connection: sa.Connection) -> None:
         create_tables(connection, _METADATA)
         connection.commit()
-        mine = (RUNS.c.pipeline == self.pipeline) & (RUNS.c.job == self.job)
-        key = sa.func.hashtextextended(f"{SCHEMA}.spark_runs {self.pipeline} {self.job}", 0)
-        if not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(key))):
-            raise self._already(connection, mine)
+        if not _locked(connection, self._lock):
+            raise self._already(connection)
         connection.execute(
             sa.update(RUNS)
-            .where(mine, RUNS.c.state == "running")
+            .where(self._mine, RUNS.c.state == "running")
             .values(
                 state="failed",
                 ended_at=RUNS.c.heard_at,
@@ -201,10 +201,18 @@ class Run:
         self.id = connection.scalar(sa.insert(RUNS).values(row).returning(RUNS.c.id)) or 0
         connection.commit()
 
-    def _already(self, connection: sa.Connection, mine: sa.ColumnElement[bool]) -> DovetailError:
+    @property
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return (RUNS.c.pipeline == self.pipeline) & (RUNS.c.job == self.job)
+
+    @property
+    def _lock(self) -> str:
+        return f"{SCHEMA}.spark_runs {self.pipeline} {self.job}"
+
+    def _already(self, connection: sa.Connection) -> DovetailError:
         running = connection.execute(
             sa.select(RUNS.c.process, RUNS.c.started_at)
-            .where(mine, RUNS.c.state == "running")
+            .where(self._mine, RUNS.c.state == "running")
             .order_by(RUNS.c.id.desc())
         ).first()
         who = f"process {running.process} since {running.started_at:%F %T %Z}" if running else "one"
@@ -214,22 +222,68 @@ class Run:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
-            self._write()
+            try:
+                self._write()
+            except AlreadyRunsError:
+                return
+            except (SQLAlchemyError, DovetailError):
+                continue  # who asks by require() is told
 
     def _write(self) -> None:
         """Say on the connection that holds the lock that the run goes on."""
         with self._guard:
-            if self._lost is not None or self._connection is None:
-                return
-            try:
-                self._connection.execute(
-                    sa.update(RUNS)
-                    .where(RUNS.c.id == self.id)
-                    .values(heard_at=sa.func.now(), figures=self.figures)
-                )
-                self._connection.commit()
-            except SQLAlchemyError as error:
-                self._lost = error
+            if self._connection is not None:
+                try:
+                    self._say(self._connection)
+                except SQLAlchemyError:
+                    self._connection.close()
+                    self._connection = None
+            if self._connection is None:
+                self._connection = self._again()
+
+    def _say(self, connection: sa.Connection) -> None:
+        with self._noting:
+            figures = dict(self.figures)
+        connection.execute(
+            sa.update(RUNS)
+            .where(RUNS.c.id == self.id)
+            .values(heard_at=sa.func.now(), figures=figures)
+        )
+        connection.commit()
+
+    def _again(self) -> sa.Connection:
+        """Connect anew, and take the lock again, which was lost with the connection."""
+        connection = self._engine.connect()
+        try:
+            self._take_again(connection)
+            self._say(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take_again(self, connection: sa.Connection) -> None:
+        locked = _locked(connection, self._lock)
+        latest = connection.scalar(sa.select(sa.func.max(RUNS.c.id)).where(self._mine))
+        if latest != self.id:
+            raise AlreadyRunsError(
+                f"the control database was lost, and another run of {self.job} of "
+                f"{self.pipeline} has begun meanwhile: this one is over"
+            )
+        if not locked:
+            raise Unavailable(
+                f"the control database was lost and has not noticed: the connection that is gone "
+                f"still has the lock on {self.job} of {self.pipeline}, for half a minute at most"
+            )
+
+
+def _locked(connection: sa.Connection, lock: str) -> bool:
+    """Take a lock, unless another has it; it goes with the connection."""
+    # Nobody tells the database of a machine that is gone: it has to ask.
+    asking = (sa.func.set_config(f"tcp_{name}", str(NETWORK[name]), False) for name in _KEEPALIVES)
+    connection.execute(sa.select(*asking))
+    key = sa.func.hashtextextended(lock, 0)
+    return bool(connection.scalar(sa.select(sa.func.pg_try_advisory_lock(key))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
@@ -88,20 +90,116 @@ def test_a_killed_run_is_recognised_and_does_not_block_the_next(engine, database
         assert "without a word" in row.error
 
 
-def test_a_run_that_loses_its_lock_is_told_before_anything_becomes_visible(engine, monkeypatch):
+def end_connections(engine):
+    """What a restart of the database does to whoever is connected."""
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+
+
+def test_a_run_that_has_lost_its_connection_goes_on_and_has_the_lock_again(engine, monkeypatch):
     monkeypatch.setattr(runs, "BEAT_S", 600.0)
     with Run(engine, "sales", "snapshot") as run:
-        with engine.begin() as connection:
-            connection.execute(
-                sa.text(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-            )
-        with pytest.raises(Unavailable, match="start the job again"):
+        for rows in (7, 8):
+            end_connections(engine)
+            run.figure("rows", rows)
             run.require()
+            (row,) = last_runs(engine, "sales")
+            assert (row.state, row.figures) == ("running", {"rows": rows})
+            with pytest.raises(AlreadyRunsError), Run(engine, "sales", "snapshot"):
+                pytest.fail("two at a time")
     (row,) = last_runs(engine, "sales")
-    assert row.state == "done", "its end is written all the same"
+    assert row.state == "done"
+
+
+def test_a_heartbeat_connects_anew_by_itself(engine, monkeypatch):
+    monkeypatch.setattr(runs, "BEAT_S", 0.05)
+    with Run(engine, "sales", "snapshot") as run:
+        end_connections(engine)
+        run.figure("rows", 7)
+        for _ in range(100):
+            (row,) = last_runs(engine, "sales")
+            if row.figures:
+                break
+            threading.Event().wait(0.05)
+        assert row.figures == {"rows": 7}
+
+
+def test_a_run_that_another_has_taken_the_place_of_is_told_before_anything_becomes_visible(
+    engine, monkeypatch
+):
+    monkeypatch.setattr(runs, "BEAT_S", 600.0)
+    with Run(engine, "sales", "snapshot") as run:
+        end_connections(engine)
+        with (
+            Run(engine, "sales", "snapshot"),
+            pytest.raises(AlreadyRunsError, match="another run of snapshot of sales"),
+        ):
+            run.require()
+        with pytest.raises(AlreadyRunsError, match="this one is over"):
+            run.require()
+    assert {row.state for row in last_runs(engine, "sales", most=2)} == {"done"}
+
+
+def test_while_the_database_is_away_a_run_is_told_so_and_goes_on_when_it_is_back(
+    engine, monkeypatch
+):
+    monkeypatch.setattr(runs, "BEAT_S", 600.0)
+    with Run(engine, "sales", "snapshot") as run:
+        with monkeypatch.context() as away:
+            away.setattr(run, "_engine", control_engine("postgresql://nobody@127.0.0.1:9/none"))
+            end_connections(engine)
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="control database cannot be used"):
+                    run.require()
+        run.require()
+
+
+@contextmanager
+def held_rows(engine):
+    """Whoever writes to the rows has to wait, as for a network that swallows packets."""
+    with engine.begin() as connection:
+        connection.execute(sa.select(RUNS.c.id).with_for_update())
+        yield
+
+
+def test_a_figure_is_noted_while_the_database_does_not_answer(engine, monkeypatch):
+    monkeypatch.setattr(runs, "BEAT_S", 600.0)
+    with Run(engine, "sales", "enrich") as run:
+        asking = threading.Thread(target=run.require)
+        noting = threading.Thread(target=run.figure, args=("rows", 7), daemon=True)
+        with held_rows(engine):
+            asking.start()
+            wait_for_a_lock(engine)
+            noting.start()
+            noting.join(10)
+            assert not noting.is_alive()
+            assert asking.is_alive()
+        asking.join(10)
+
+
+def wait_for_a_lock(engine):
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    for _ in range(200):
+        with engine.connect() as connection:
+            if connection.scalar(waiting):
+                return
+        threading.Event().wait(0.05)
+    pytest.fail("nobody waits")
+
+
+def test_a_network_that_swallows_packets_is_noticed_on_both_sides(engine):
+    with Run(engine, "sales", "snapshot") as run:
+        told = run._connection.connection.dbapi_connection.info.get_parameters()
+        assert told["tcp_user_timeout"] == "30000"
+        assert told["keepalives_idle"] == "10"
+        with run._guard:
+            shown = run._connection.scalar(sa.text("SHOW tcp_keepalives_idle"))
+        assert shown == "10"
 
 
 def test_a_database_that_cannot_be_reached_is_unavailable():

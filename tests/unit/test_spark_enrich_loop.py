@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from dovetail.errors import Unavailable
+from services.spark import enrich
 from services.spark.enrich import keep_running
 from services.spark.enrich_orders import Standing
+from services.spark.runs import AlreadyRunsError
 
 PIPELINE = object()
 
@@ -35,19 +37,23 @@ class Replaced:
         self.stops += 1
 
 
-def test_a_driver_that_has_lost_its_lock_ends_and_does_not_take_its_place_back():
+def test_a_driver_whose_place_another_has_taken_ends_and_does_not_take_it_back(monkeypatch):
     """Two drivers would else take each other's place for ever."""
+    monkeypatch.setattr(enrich, "_PAUSES_S", (0.0,))
     application = Replaced()
     standing = Standing(SimpleNamespace(pipeline=PIPELINE))
     service = SimpleNamespace(ask=None, trouble="", obeys=lambda _: None)
-    asked = []
+    asked, troubles = [], []
 
     def require():
         asked.append(application.starts)
-        if application.starts:
-            raise Unavailable("the control database was lost, and with it the right to run alone")
+        troubles.append(service.trouble)
+        if len(asked) in (2, 3):
+            raise Unavailable("the control database cannot be used")
+        if len(asked) == 4:
+            raise AlreadyRunsError("another run has begun meanwhile")
 
-    with pytest.raises(Unavailable, match="the right to run alone"):
+    with pytest.raises(AlreadyRunsError):
         keep_running(
             lambda _: application,
             SimpleNamespace(standing=standing),
@@ -56,5 +62,8 @@ def test_a_driver_that_has_lost_its_lock_ends_and_does_not_take_its_place_back()
             service,
         )
 
-    assert asked == [0, 1]
-    assert (application.starts, application.stops) == (1, 1)
+    # While nobody can say who runs it, nobody starts it; and nobody gives it up.
+    assert asked == [0, 1, 1, 1]
+    assert "control database" in troubles[-1]
+    assert application.starts == 1
+    assert application.stops >= 1
