@@ -5,7 +5,8 @@
 2. Copy the good ones into PostgreSQL; the pipeline's join is one statement there (`join`).
 3. Copy every output beside them, each with the identity of its event (`copying`, `reading`).
 4. Set aside what was shed or parked and not completed by backfill yet: such an event must not have
-   any output. Of what backfill has looked at, only the outputs count, and what is still unmatched.
+   any output. Of what backfill has looked at, only the outputs count, what is still unmatched, and
+   what stays parked because an output is too large.
 5. Let SQL subtract one multiset from the other; the same for `unmatched`. Dead letters are
    compared by bytes (`oracle`).
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
 from dovetail.stream.late import read_late
+from dovetail.stream.parking import TOO_LARGE
+from dovetail.stream.provenance import REASON
 from dovetail.stream.topics import admin_of, ends
 from dovetail.stream.whole import Identity, place_of, read_all
 
@@ -32,12 +34,14 @@ def ends_of(settings: Settings, topology: Topology) -> Ends:
 class Reader:
     """Reads a pipeline's topics, from where the comparison begins.
 
-    Of what was set aside, backfill has answered what lies before its positions.
+    Of what was set aside, backfill has answered what lies before its positions, but for outputs
+    that are too large: these it leaves parked.
     """
 
     def __init__(self, settings: Settings, topology: Topology, begin: Ends) -> None:
         self._settings = settings
         self._source = topology.source
+        self._parked = topology.parked
         self._begin = begin
         self._answered = _answered(settings, topology)
 
@@ -59,10 +63,13 @@ class Reader:
 
     def _read(self, topic: Topic) -> Iterator[Message]:
         begin = self._begin.get(topic.name)
-        if topic.name in self._answered:
-            at = self._answered[topic.name]
-            begin = [max(at, *begin)] if begin else [at]
-        return read_all(self._settings, topic, begin)
+        if topic.name not in self._answered:
+            return read_all(self._settings, topic, begin)
+        at = self._answered[topic.name]
+        if topic == self._parked:
+            found = read_all(self._settings, topic, begin)
+            return (one for one in found if place_of(one)[1] >= at or _is_too_large(one))
+        return read_all(self._settings, topic, [max(at, *begin)] if begin else [at])
 
 
 def _answered(settings: Settings, topology: Topology) -> dict[str, int]:
@@ -86,6 +93,10 @@ def origin_of(message: Message, source: Topic) -> Identity | None:
     if topic != source.name or not (partition.isdecimal() and offset.isdecimal()):
         return None
     return int(partition), int(offset)
+
+
+def _is_too_large(message: Message) -> bool:
+    return headers_of(message).get(REASON.decode()) == TOO_LARGE.decode()
 
 
 def _at(first: list[int], partition: int) -> int:

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from dovetail.pipeline.spec import Pipeline
 from dovetail.settings import Settings
 from dovetail.stream.late import inputs_of
+from dovetail.stream.parking import TOO_LARGE
 from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.stream.whole import place_of, read_all
 from dovetail.topology import Topology
@@ -50,7 +51,7 @@ class SetAside:
         self._messages = []
         ensure_topics(self.settings, self.topology.topics())
 
-    def add(self, topic, *keys, origin=None):
+    def add(self, topic, *keys, origin=None, reason=b"whatever"):
         """Set events of these keys aside, each a new one of the source."""
         for key in keys:
             partition = self._next.total() % 2
@@ -58,7 +59,8 @@ class SetAside:
             self._next[partition] += 1
             named = origin or f"{self.topology.source.name}/{partition}/{offset}"
             value = b'{"sale":%d,"sku":%d}' % (2 * offset + partition, key)
-            headers = [("origin", named.encode()), ("reason", b"whatever")]
+            headers = [("origin", named.encode()), ("reason", reason)]
+            self._producer.produce(self.topology.source.name, value, partition=partition)
             self._producer.produce(topic.name, value, partition=0, headers=headers)
         assert self._producer.flush(30) == 0
 
@@ -101,6 +103,8 @@ class SetAside:
     def _all_messages(self):
         for number, topic in enumerate(inputs_of(self.topology)):
             for message in read_all(self.settings, topic):
+                if headers_of(message)["reason"] == TOO_LARGE.decode():
+                    continue
                 origin = origin_of(message, self.topology.source)
                 known = origin is not None
                 yield number, place_of(message)[1], (message.value(), 0, known, *(origin or (0, 0)))

@@ -10,9 +10,11 @@ from confluent_kafka import TopicPartition
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.stream.late import read_late, unbalanced
+from dovetail.stream.parking import TOO_LARGE
 from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.topics import admin_of, ends, ensure_topics
 from dovetail.stream.whole import read_all
+from dovetail.verify import ends_of, verify
 from dovetail.verify.reading import headers_of
 from services.spark.backfill import require_completable
 from services.spark.backfill_commit import NodeTransaction
@@ -144,6 +146,25 @@ def test_a_key_with_more_rows_than_memory_is_completed_row_by_row(aside):
     assert (done["late"], done["outputs"], done["unmatched"]) == (3, 60_001, 1)
     assert (done["of.parked"], done["of.shed"]) == (2, 2)
     assert unbalanced(counts_of(sales)) == []
+
+
+def test_what_stays_parked_as_too_large_is_parked_to_verify_as_well(aside):
+    sales = aside()
+    sales.master("INSERT INTO goods VALUES (1, 'one'), (2, 'two')")
+    topology = sales.topology
+    sales.add(topology.parked, 1, reason=TOO_LARGE)
+    sales.add(topology.parked, 2)
+    begun = ends_of(sales.settings, topology)
+    sales.add(topology.shed, 1, 2)
+    sales.run()
+    sales.add(topology.parked, 1, 2, reason=TOO_LARGE)
+    sales.run()
+    sales.add(topology.parked, 2)
+    assert sales.keys_on(topology.enriched) == {1: 1, 2: 2}
+    for begin, parked in ((None, 4), (begun, 3)):
+        verdict = verify(sales.settings, sales.pipeline, topology, begin=begin)
+        assert verdict.differences == []
+        assert verdict.parked == parked
 
 
 def test_strange_messages_are_passed_over_and_counted(aside):
