@@ -77,6 +77,22 @@ class HandsOn(Protocol):
     ) -> None: ...
 
 
+class Parks(Protocol):
+    """What `park` is."""
+
+    def __call__(
+        self,
+        producer: Producer,
+        topology: Topology,
+        ledger: Ledger,
+        slot: int,
+        batch: Sourced,
+        reason: bytes,
+        detail: str,
+        /,
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourcedEvents:
     events: Column
@@ -106,10 +122,12 @@ class Answers:
         sink_takes: Callable[[], int],
         onward: HandsOn | None = None,
         unmatched: Topic | None = None,
+        parks: Parks = park,
     ) -> None:
         """`pipeline` is the link's, `topology` seen from it; `unmatched` may be another's topic.
 
-        `sink_takes` tells the bytes of the largest message that the sink takes now.
+        `sink_takes` tells the bytes of the largest message that the sink takes now; `parks` is what
+        becomes of events with an output that is larger.
         """
         self._kind = pipeline.join
         self._topology = topology
@@ -128,6 +146,7 @@ class Answers:
             onward = Onward(topology.next)
         self._onward = onward
         self._sink_takes = sink_takes
+        self._parks = parks
         self.matches = MatchRate(pipeline.master.table)
 
     def send(
@@ -185,7 +204,7 @@ class Answers:
             f"an output of {sizes.max():,} bytes, and {sink} takes messages of {takes:,}"
             f" (max.message.bytes)"
         )
-        park(
+        self._parks(
             producer,
             self._topology,
             ledger,

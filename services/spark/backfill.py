@@ -29,7 +29,7 @@ from dovetail.topology import BACKFILL, Topology
 from services.spark import backfill_node
 from services.spark.backfill_commit import take_over
 from services.spark.backfill_join import STILL
-from services.spark.backfill_node import STRANGE, Job
+from services.spark.backfill_node import STRANGE, Job, Report
 from services.spark.backfill_portions import work_of
 from services.spark.backfill_source import batches
 from services.spark.progress import progress
@@ -129,18 +129,23 @@ def backfill(
         for portion in work.portions(most):
             run.require()
             job = Job(settings, pipeline, late.run, portion)
-            rows = (
-                batches(spark, settings, topology, portion)
-                .repartitionById(pipeline.nodes, "node")
-                .mapInArrow(partial(backfill_node.complete, job), backfill_node.SCHEMA)
-                .collect()
-            )
-            for row in rows:
-                counts += backfill_node.report_of(row.report)
+            counts += backfill_node.finish(job, partial(_once, spark))
             looked += len(portion)
             _tell(run, counts, looked, work.lost)
     _purge(admin, topology, work.ends[inputs.STILL_UNMATCHED])
     return counts
+
+
+def _once(spark: SparkSession, job: Job) -> list[Report]:
+    """Run a portion; a node that has done its part has nothing to do."""
+    nodes = job.pipeline.nodes
+    rows = (
+        batches(spark, job.settings, Topology(job.pipeline), job.portion)
+        .repartitionById(nodes, "node")
+        .mapInArrow(partial(backfill_node.complete, job), backfill_node.SCHEMA)
+        .collect()
+    )
+    return [backfill_node.report_of(row.report) for row in rows]
 
 
 def _tell(run: Run, counts: Counter[str], looked: int, lost: int) -> None:

@@ -56,7 +56,7 @@ class NodeTransaction:
         # Steps 1 and 2
         self._topology = topology
         answers = (topology.enriched, topology.unmatched, topology.still_unmatched)
-        written = Written((*answers, topology.backfill))
+        written = Written((*answers, topology.parked, topology.backfill))
         self.producer: Producer = taken_over(settings, _id(topology, node), written)
         try:
             self.late = read_late(settings, topology)

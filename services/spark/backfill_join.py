@@ -14,6 +14,10 @@ scan or by lookups, whichever costs less for the keys that wait (enrich_choice.p
 | unmatched, and | enriched, `late`   | `still-unmatched`, where the next run finds it            |
 | still-unmatched|                    |                                                           |
 
+An event with an output that is too large for the sink is parked. Row by row that is known when
+other outputs of it are sent already: then the part is undone, and done once more with the events
+known beforehand.
+
 Memory: the pipeline's `memory`, for pending events, the disk buffer, and which events wait. A join
 lives for one portion.
 """
@@ -21,12 +25,13 @@ lives for one portion.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import MasterDataError, TooManyRowsError
+from dovetail.errors import TooManyRowsError
 from dovetail.join.algorithms import Parameters
 from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
@@ -39,7 +44,9 @@ from dovetail.stream import ledger as outcome
 from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
+from dovetail.stream.parking import TOO_LARGE, park
 from dovetail.stream.topic_settings import largest_message
+from dovetail.stream.whole import Identity
 from dovetail.stream.window import BYTES_AN_EVENT, LEAST, Window
 from services.disk_phase.build import factors_of
 from services.disk_phase.join import MasterJoin
@@ -50,7 +57,7 @@ from services.spark.enrich_choice import SCAN, Choice
 from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dovetail.join.columns import Bytes, Ints
     from dovetail.join.exchange import Answers as Joined
@@ -74,11 +81,16 @@ _LANES = {
     late.UNMATCHED: _KNOWN,
     late.STILL_UNMATCHED: _KNOWN,
 }
+TooLarge = Mapping[Identity, str]
+"""Events with an output that is too large for the sink, and what is to be said of it."""
 
-_TOO_LARGE = (
-    "an event whose key has more rows than memory holds has an output that the sink does not take; "
-    "as its others are on their way, nothing is written: raise the sink's max.message.bytes"
-)
+
+class TooLargeError(Exception):
+    """Events whose outputs were on their way have one that is too large."""
+
+    def __init__(self, events: TooLarge) -> None:
+        super().__init__(f"{len(events):,} events have an output that is too large for the sink")
+        self.events = events
 
 
 class LateJoin:
@@ -89,6 +101,7 @@ class LateJoin:
         topology: Topology,
         producer: Producer,
         slots: Iterable[int],
+        too_large: TooLarge,
     ) -> None:
         self._of = pipeline.slots
         self._takes_rows = pipeline.join.takes_columns  # else the first row says it all
@@ -97,10 +110,12 @@ class LateJoin:
         latency = Latency()  # not of interest: they are late
         still = topology.still_unmatched
         takes = partial(largest_message, settings, topology.enriched)
-        self._answers = [
-            Answers(pipeline, topology, VIA_LATE, latency, takes),
-            Answers(pipeline, topology, VIA_LATE, latency, takes, unmatched=still),
-        ]
+        answers = partial(Answers, pipeline, topology, VIA_LATE, latency, takes)
+        self._answers = [answers(), answers(unmatched=still)]
+        self._pieces = [answers(parks=self._note), answers(parks=self._note, unmatched=still)]
+        self._topology = topology
+        self._too_large = too_large
+        self._noted: dict[Identity, str] = {}
         self._ledgers = [Ledger(), Ledger()]
         self._taken = {late.SHED: Ledger(), late.PARKED: Ledger()}
         capacity = max(LEAST, pipeline.memory // _HELD_AN_EVENT)
@@ -127,6 +142,9 @@ class LateJoin:
         if number in self._taken:
             self._taken[number].add(slot, outcome.IN, len(batch))
         place = _LANES[number] * self._of + slot
+        batch = self._park_too_large(place, batch)
+        if not len(batch):
+            return
         if number == late.PARKED and self._takes_rows:
             self._set_apart(place, batch)
         else:
@@ -201,13 +219,40 @@ class LateJoin:
             sourced = SourcedEvents(
                 joined.events.take(one.places), one.partitions, one.offsets, one.timestamps
             )
-            self._send(one.slot, sourced, joined.entries, joined.starts[one.places], self._ledgers)
+            self._send(one.slot, sourced, joined.entries, joined.starts[one.places])
 
-    def _send(
-        self, place: int, events: Sourced, entries: Bytes, starts: Ints, ledgers: list[Ledger]
-    ) -> None:
+    def _send(self, place: int, events: Sourced, entries: Bytes, starts: Ints) -> None:
         lane, slot = divmod(place, self._of)
-        self._answers[lane].send(self._producer, ledgers[lane], slot, events, entries, starts)
+        ledger = self._ledgers[lane]
+        self._answers[lane].send(self._producer, ledger, slot, events, entries, starts)
+
+    def _park_too_large(self, place: int, batch: EventBatch) -> EventBatch:
+        """Park the events that are known to have an output that is too large; give the others."""
+        if not self._too_large:
+            return batch
+        by_detail: dict[str, list[int]] = {}
+        for at, identity in enumerate(_identities(batch)):
+            by_detail.setdefault(self._too_large.get(identity, ""), []).append(at)
+        left = by_detail.pop("", [])
+        lane, slot = divmod(place, self._of)
+        for detail, places in by_detail.items():
+            events = batch.take(np.array(places))
+            ledger = self._ledgers[lane]
+            park(self._producer, self._topology, ledger, slot, events, TOO_LARGE, detail)
+        return batch.take(np.array(left, np.int64))
+
+    def _note(
+        self,
+        _producer: Producer,
+        _topology: Topology,
+        _ledger: Ledger,
+        _slot: int,
+        batch: Sourced,
+        _reason: bytes,
+        detail: str,
+    ) -> None:
+        """Note events that should be parked, and have outputs on their way."""
+        self._noted |= dict.fromkeys(_identities(batch), detail)
 
     def _dismiss(self) -> None:
         """Set events apart whose key has more rows than fit; the others go on."""
@@ -233,17 +278,25 @@ class LateJoin:
             found[piece.events] = True
             for place, rows in groups(places[piece.events].astype(np.int32)):
                 events = batch.take(piece.events[rows])
-                self._send(place, events, piece.entries, piece.starts[rows], of_pieces)
+                lane, slot = divmod(place, self._of)
+                answers, ledger = self._pieces[lane], of_pieces[lane]
+                answers.send(
+                    self._producer, ledger, slot, events, piece.entries, piece.starts[rows]
+                )
+        if self._noted:
+            raise TooLargeError(self._noted)
         self._join.keep(self._slots)  # R was read in between: it renews it
         nothing = Entries.without_rows().data
         for place, rows in groups(places.astype(np.int32)):
             lane, slot = divmod(place, self._of)
-            if of_pieces[lane].count(slot, outcome.PARKED):
-                raise MasterDataError(_TOO_LARGE)
             outputs = of_pieces[lane].count(slot, outcome.OUTPUTS)
             self._ledgers[lane].add(slot, outcome.OUTPUTS, outputs)
             self._ledgers[lane].add(slot, outcome.ENRICHED, int(found[rows].sum()))
             without = rows[~found[rows]]
             if len(without):
                 starts = np.zeros(len(without), np.int64)
-                self._send(place, batch.take(without), nothing, starts, self._ledgers)
+                self._send(place, batch.take(without), nothing, starts)
+
+
+def _identities(batch: Sourced) -> Iterator[Identity]:
+    return zip(batch.partitions.tolist(), batch.offsets.tolist(), strict=True)

@@ -7,6 +7,7 @@ job's own.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -22,7 +23,7 @@ from dovetail.stream.whole import place_of, read_all
 from dovetail.topology import Topology
 from dovetail.verify.reading import headers_of, origin_of
 from services.spark.backfill_commit import take_over
-from services.spark.backfill_node import Job, answer
+from services.spark.backfill_node import Job, answer, finish
 from services.spark.backfill_portions import work_of
 from services.spark.backfill_source import decode
 
@@ -81,14 +82,17 @@ class SetAside:
         counts = Counter({"lost": work.lost})
         for at, portion in enumerate(planned[:portions]):
             last = portions is not None and at == portions - 1
-            for node in nodes if last else range(self.pipeline.nodes):
-                counts += self.task(run, portion, node)
+            some = nodes if last else range(self.pipeline.nodes)
+            job = Job(self.settings, self.pipeline, run, portion)
+            counts += finish(job, partial(self._once, some))
         return counts
 
     def task(self, run, portion, node):
-        return answer(
-            Job(self.settings, self.pipeline, run, portion), node, self._parts(portion, node)
-        )
+        [report] = self._once([node], Job(self.settings, self.pipeline, run, portion))
+        return report
+
+    def _once(self, nodes, job):
+        return [answer(job, node, self._parts(job.portion, node)) for node in nodes]
 
     def _parts(self, portion, node):
         """What the shuffle would bring the node."""

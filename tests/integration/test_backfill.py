@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.stream.late import read_late, unbalanced
@@ -146,6 +147,41 @@ def test_a_key_with_more_rows_than_memory_is_completed_row_by_row(aside):
     assert (done["late"], done["outputs"], done["unmatched"]) == (3, 60_001, 1)
     assert (done["of.parked"], done["of.shed"]) == (2, 2)
     assert unbalanced(counts_of(sales)) == []
+
+
+def set_largest(sales, size):
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    sink = ConfigResource(
+        ResourceType.TOPIC, sales.topology.enriched.name, incremental_configs=[entry]
+    )
+    admin = admin_of(sales.settings)
+    for future in admin.incremental_alter_configs([sink]).values():
+        future.result(30)
+
+
+def test_an_output_too_large_among_more_rows_than_memory_parks_its_event_alone(aside):
+    sales = aside()
+    set_largest(sales, 1_048_588)
+    topology = sales.topology
+    # Of key 1 one row among 9 MB of them is too large, and not the first that is read.
+    sales.master(
+        "INSERT INTO goods SELECT n %% 2 + 1, repeat('x', 300) || n"
+        " FROM generate_series(1, 60000) n"
+    )
+    sales.master("INSERT INTO goods VALUES (1, repeat('y', 1100000)), (3, 'three')")
+    sales.add(topology.parked, 1, 2, 2)
+    sales.add(topology.unmatched, 1)
+    sales.add(topology.shed, 1, 3)
+    sales.add(topology.shed, 3, origin="somewhere/0/1")
+    done = sales.run()
+    assert sales.keys_on(topology.enriched) == {2: 60_000, 3: 1}
+    assert max(sales.on(topology.enriched).values()) == 1
+    assert (done["late"], done["parked"], done["strange"]) == (3, 3, 1)
+    parked = [headers_of(one) for one in read_all(sales.settings, topology.parked)][3:]
+    assert [one["reason"] for one in parked] == [TOO_LARGE.decode()] * 3
+    assert "takes messages of 1,048,588" in parked[0]["detail"]
+    assert unbalanced(counts_of(sales)) == []
+    assert sales.run()["late"] == 0
 
 
 def test_what_stays_parked_as_too_large_is_parked_to_verify_as_well(aside):
