@@ -3,7 +3,7 @@
     1  count the events since the last run, and merge (frequency_counts.py, frequency_state.py)
     2  rank keys by what their entries would answer a byte, and cut at the caches' budget (plan.py)
     3  store the plan with its reasons (plan_tables.py)
-    4  send what the caches lack as migrations, in one transaction (plan_sending.py)
+    4  send what the caches lack as migrations (plan_sending.py)
 
 Each step stands by itself: a run that ends after any of them has done that one, and the next run
 goes on from there. A plan that was sent twice is the same plan.

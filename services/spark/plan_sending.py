@@ -3,14 +3,17 @@
     planned keys ──► without those that caches hold fresh ──► their rows, read anew ──► migrations
     held keys that are not planned, if there is no room ──► evictions
 
-Everything is sent in one transaction, so that a cache takes a plan whole or not at all. Rows are
-read by the services' own reader at that moment, a few thousand keys at a time, and each is as old
-to a cache as its reading: what changes meanwhile is read anew after `master.refresh`, as always.
+Rows are read by the services' own reader at that moment, a few thousand keys at a time, and each is
+as old to a cache as its reading: what changes meanwhile is read anew after `master.refresh`, as
+always. What was read at once is sent in one transaction, which begins only then: however slow the
+database is, no transaction waits for it, and no cache for the transaction. A plan that is sent in
+part is of use, and the next run sends what is lacking.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ from dovetail.topology import LARGEST_MESSAGE_BYTES
 from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dovetail.join.columns import Ints, SmallInts
     from dovetail.master.relation import ChangingRelation
@@ -104,6 +107,16 @@ class Sent:
     """That were not in it and had to make room."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What was read at once: keys, each with its entry and the events expected for it."""
+
+    keys: JoinKeys
+    entries: Entries
+    events: Ints
+    read_at_ms: int
+
+
 class Sending:
     """Sends a plan; `room` is how many blocks a slot has in a cache."""
 
@@ -119,30 +132,23 @@ class Sending:
         self._room = room
 
     def send(self, planned: Sequence[Part], *, everything: bool = False) -> Sent:
-        """Send the keys that caches lack, or everything, in one transaction."""
+        """Send the keys that caches lack, or everything."""
         held = self._nothing() if everything else self._held()
         relation = relation_of(self._settings, self._pipeline)
         producer = self._producer()
         try:
             take_over(self._settings, producer, Written((self._topic,)))
-            producer.begin()
-            try:
-                sent = self._send_parts(producer, relation, planned, held)
-            except BaseException:
-                producer.abort(_TIMEOUT_S)
-                raise
-            producer.commit()
+            return self._send_parts(producer, relation, planned, held)
         except KafkaFailure as failure:
             if failure.refused:
                 needed = (transacts(self._name), writes(self._topic.name))
                 raise refusal(self._settings, failure, needed) from failure
             raise Unavailable(
-                f"the plan was not sent, and no part of it is: {failure}"
+                f"the plan was not sent, or only in part; the next run sends the rest: {failure}"
             ) from failure
         finally:
             relation.close()
             producer.close()
-        return sent
 
     def _send_parts(
         self, producer: Producer, relation: ChangingRelation, planned: Sequence[Part], held: Held
@@ -153,12 +159,9 @@ class Sending:
             places = held.places(part.keys)
             known = np.flatnonzero(places >= 0)
             fresh = known[held.read_at_ms[places[known]] >= since_ms]
-            leaving = self._making_room(part, places, held)
-            if len(leaving):
-                gone = held.keys.take(leaving)
-                send_evictions(producer, self._topic, self._mapper, gone, int_key=self._int_key)
+            leaving = held.keys.take(self._making_room(part, places, held))
             lacking = part.take(np.setdiff1d(np.arange(len(part.keys)), fresh))
-            self._send_keys(producer, relation, lacking)
+            self._send_part(producer, self._reads(relation, lacking), leaving)
             keys += len(lacking.keys)
             evicted += len(leaving)
         return Sent(keys, evicted)
@@ -172,26 +175,44 @@ class Sending:
         freed = np.cumsum(held.blocks[others])
         return others[: int(np.searchsorted(freed, excess)) + 1] if excess > 0 else others[:0]
 
-    def _send_keys(self, producer: Producer, relation: ChangingRelation, part: Part) -> None:
+    def _send_part(self, producer: Producer, reads: Iterator[_Rows], leaving: JoinKeys) -> None:
+        """Send what is read, a transaction each time; with the first go the keys that leave."""
+        rows = next(reads, None)  # at first: nobody leaves for rows that cannot be had
+        while rows is not None or len(leaving):
+            with _transaction(producer):
+                if len(leaving):
+                    self._evict(producer, leaving)
+                if rows is not None:
+                    self._migrate(producer, rows)
+            rows, leaving = next(reads, None), leaving.slice(0, 0)
+
+    def _evict(self, producer: Producer, keys: JoinKeys) -> None:
+        send_evictions(producer, self._topic, self._mapper, keys, int_key=self._int_key)
+
+    def _migrate(self, producer: Producer, rows: _Rows) -> None:
+        send_migrations(
+            producer,
+            self._topic,
+            self._mapper,
+            rows.keys,
+            rows.entries,
+            rows.events,
+            NO_CYCLE,
+            int_key=self._int_key,
+            read_at_ms=rows.read_at_ms,
+        )
+
+    def _reads(self, relation: ChangingRelation, part: Part) -> Iterator[_Rows]:
         keys, events = part.keys, np.clip(part.events, AGAIN, _MOST_EVENTS)
         first = 0
         while first < len(keys):
             read_at_ms = int(relation.now() * 1000)
             asked = Keys(keys.slice(first, min(first + _AT_ONCE, len(keys))))
             read = relation.read(asked, _READ_BYTES)
-            some = keys.slice(first, first + read.covers)
-            send_migrations(
-                producer,
-                self._topic,
-                self._mapper,
-                some,
-                Entries.of(some, read.rows),
-                events[first : first + read.covers],
-                NO_CYCLE,
-                int_key=self._int_key,
-                read_at_ms=read_at_ms,
-            )
-            first += read.covers
+            end = first + read.covers
+            some = keys.slice(first, end)
+            yield _Rows(some, Entries.of(some, read.rows), events[first:end], read_at_ms)
+            first = end
 
     def _producer(self) -> Producer:
         return Producer(
@@ -234,3 +255,14 @@ class Sending:
         found = every.take(last)
         blocks = blocks_of(np.concatenate(sizes)[last], np.diff(found.texts.bounds))
         return Held(found, self._mapper.slots(found), read_at_ms[last], blocks)
+
+
+@contextmanager
+def _transaction(producer: Producer) -> Iterator[None]:
+    producer.begin()
+    try:
+        yield
+    except BaseException:
+        producer.abort(_TIMEOUT_S)
+        raise
+    producer.commit()

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.errors import Unavailable
 from dovetail.join.columns import JoinKeys
 from dovetail.pipeline.spec import Pipeline
 from dovetail.settings import Settings
-from dovetail.testing.fakes import join_keys
+from dovetail.testing.fakes import InMemoryMaster, RecordingProducer, join_keys
 from dovetail.topology import Topology
+from services.spark import plan_sending
 from services.spark.kafka import java_options, kafka_options
 from services.spark.plan_sending import Held, Part, Sending
 
@@ -24,6 +27,7 @@ PIPELINE = Pipeline.model_validate(
         "master": {"table": "goods", "columns": ["name"]},
     }
 )
+MIGRATIONS = Topology(PIPELINE).migrations.name
 
 
 def ints(values):
@@ -63,6 +67,94 @@ def test_a_planned_key_that_is_held_neither_leaves_nor_takes_more_room():
     held = held_of({1: (0, 10, 4), 2: (0, 20, 4)})
     assert leaving(8, part_of({1: 4}), held) == []
     assert leaving(8, part_of({1: 4, 3: 4}), held) == [2]
+
+
+class Transactions(RecordingProducer):
+    """Shows what is committed; nothing may be read while one is open."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = False
+        self.committed = []
+
+    def begin(self):
+        assert not self.open
+        self.open = True
+
+    def commit(self):
+        self.committed.append([(one.key, one.value is None) for one in self.sent[MIGRATIONS]])
+        self.abort(0)
+
+    def abort(self, _):
+        self.open = False
+        self.sent.clear()
+
+    def close(self):
+        pass
+
+
+class SlowMaster(InMemoryMaster):
+    """Fails if a transaction waits for it, or when it was asked so often."""
+
+    def __init__(self, rows, producer, reads):
+        super().__init__(rows)
+        self.producer, self.reads = producer, reads
+
+    def read(self, request, most):
+        assert not self.producer.open
+        if self.queries == self.reads:
+            self.outage = "it is away"
+        return super().read(request, most)
+
+
+@pytest.fixture
+def send(monkeypatch):
+    """Send a plan of ten keys, where two others hold what room there is."""
+    monkeypatch.setattr(plan_sending, "_AT_ONCE", 4)
+    monkeypatch.setattr(plan_sending, "take_over", lambda *_: None)
+    held = held_of({50: (0, 1, 4), 51: (0, 2, 4)})
+
+    def run(reads, planned=range(10)):
+        producer = Transactions()
+        master = SlowMaster({key: [b'{"name":"x"}'] for key in planned}, producer, reads)
+        monkeypatch.setattr(plan_sending, "relation_of", lambda *_: master)
+        monkeypatch.setattr(Sending, "_producer", lambda _: producer)
+        monkeypatch.setattr(Sending, "_held", lambda _: held)
+        sending = Sending(Settings("none", "none", Path()), PIPELINE, Topology(PIPELINE), 4)
+        try:
+            return producer, sending.send([part_of(dict.fromkeys(planned, 2))])
+        except Unavailable:
+            assert master.closed
+            return producer, None
+
+    return run
+
+
+def test_rows_are_read_before_a_transaction_begins_and_sent_as_they_are_read(send):
+    producer, sent = send(reads=9)
+    first, *others = producer.committed
+    assert [len(one) for one in others] == [4, 2]
+    assert sorted(first) == sorted(
+        [(b"50", True), (b"51", True), *((b"%d" % key, False) for key in range(4))]
+    )
+    assert (sent.keys, sent.evicted) == (10, 2)
+
+
+def test_what_was_sent_before_the_database_was_lost_stays_sent(send):
+    producer, sent = send(reads=2)
+    assert sent is None
+    assert len(producer.committed) == 2
+
+
+def test_nobody_leaves_for_rows_that_cannot_be_read(send):
+    producer, _ = send(reads=0)
+    assert producer.committed == []
+
+
+def test_a_plan_without_keys_makes_room_all_the_same(send):
+    producer, sent = send(reads=0, planned=())
+    assert producer.committed == [[(b"50", True)]]
+    assert (sent.keys, sent.evicted) == (0, 1)
 
 
 @settings(deadline=None)
