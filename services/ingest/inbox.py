@@ -79,7 +79,7 @@ class Delivery:
     """A request's events on their way."""
 
     key: bytes
-    """Empty if the sender gave none."""
+    """Of its marker; empty if the sender gave none."""
     digest: bytes
     events: Column
     receipt: Future[Receipt] = field(default_factory=Future)
@@ -180,7 +180,12 @@ class Inbox:
 
     def _is_known(self, delivery: Delivery) -> bool:
         """Answer a delivery whose key has a marker."""
-        marker = self._markers.find(delivery.key, _now_ms()) if delivery.key else None
+        if not delivery.key:
+            return False
+        now = _now_ms()
+        marker = self._markers.find(delivery.key, now) or self._markers.find_earlier(
+            delivery.key, delivery.digest, now
+        )
         if marker is None:
             return False
         if marker.digest == delivery.digest:

@@ -38,6 +38,14 @@ _AT_ONCE = 10_000
 _TIMEOUT_S = 10.0
 
 
+def marker_key(token: int | None, given: bytes) -> bytes:
+    """The key of a sender's marker: what two of them give is never the same.
+
+    What is given is printable, so a zero byte ends who gave it; nobody's number is local mode's.
+    """
+    return b"%s\0%s" % (b"" if token is None else b"%d" % token, given)
+
+
 class Markers:
     """For one thread at a time."""
 
@@ -58,6 +66,15 @@ class Markers:
             "SELECT request FROM marker WHERE key = ? AND at_ms > ?", (key, now_ms - DAY_MS)
         ).fetchone()
         return None if row is None else Request.FromString(row[0])
+
+    def find_earlier(self, key: bytes, digest: bytes, now_ms: int) -> Request | None:
+        """Give the request that an earlier release answered, whose keys were shared by all senders.
+
+        It is this sender's as far as can be known if the body is the same. For a day after the
+        upgrade such markers are there.
+        """
+        found = self.find(key.partition(b"\0")[2], now_ms)
+        return found if found is not None and found.digest == digest else None
 
     def keep(self, key: bytes, request: Request) -> None:
         self._keep([(key, request.SerializeToString(), request.at_ms)])

@@ -24,11 +24,13 @@ from dovetail.pipeline.spec import Format
 from dovetail.service import declared
 from dovetail.service.stage import Annex
 from dovetail.stream.events.splitting import NotEventsError, TooManyError, split
+from services.access.gate import WHO
 from services.access.roles import Role, needs
 from services.access.stage import guard_stage
 from services.ingest import settings
 from services.ingest.body import LINES, Body, media_type
 from services.ingest.inbox import Delivery, Inbox, RefusedError, ReusedKeyError
+from services.ingest.markers import marker_key
 from services.ingest.refusal import RefusalError, again_later
 from services.ingest.room import Room
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Column
     from dovetail.service.declared import Family
     from dovetail.service.stage import Context
+    from services.access.roles import Who
     from services.ingest.room import Place
 
 _MOST_KEY_LENGTH = 200
@@ -130,6 +133,7 @@ class EventsByHttp(Annex):
 
 
 def _key(request: Request) -> bytes:
+    """Give the key of the request's marker; nothing if its sender gave none."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return b""
@@ -138,7 +142,8 @@ def _key(request: Request) -> bytes:
             HTTPStatus.BAD_REQUEST,
             f"the Idempotency-Key has to be 1 to {_MOST_KEY_LENGTH} printable ASCII characters",
         )
-    return key.encode()
+    who: Who = getattr(request.state, WHO)
+    return marker_key(who.token, key.encode())
 
 
 def _taken(text: bytearray, kind: str) -> tuple[bytes, Column]:

@@ -25,6 +25,7 @@ from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import read_all
 from services.ingest.inbox import Delivery, Inbox, Receipt, RefusedError, ReusedKeyError
+from services.ingest.markers import marker_key
 
 PATIENCE_S = 60
 
@@ -115,6 +116,27 @@ def test_keys_are_known_after_a_restart(door):
         with pytest.raises(ReusedKeyError):
             receipt(inbox, b"k", b"1", digest=b"another")
         assert not receipt(inbox, b"new", b"2").repeated
+    assert door.sent() == [b"1", b"2"]
+
+
+def test_two_senders_with_one_key_and_equal_bodies_are_both_sent(door):
+    one, other = marker_key(4, b"0001"), marker_key(5, b"0001")
+    with door.inbox() as inbox:
+        assert not receipt(inbox, one, b"1").repeated
+        assert not receipt(inbox, other, b"1").repeated
+        assert receipt(inbox, one, b"1").repeated
+    with door.inbox() as inbox:
+        assert receipt(inbox, other, b"1").repeated
+    assert door.sent() == [b"1", b"1"]
+
+
+def test_what_an_earlier_release_answered_is_not_sent_again(door):
+    with door.inbox() as inbox:
+        receipt(inbox, b"0001", b"1")  # that is how its markers were called
+    with door.inbox() as inbox:
+        assert receipt(inbox, marker_key(4, b"0001"), b"1").repeated
+        # Nobody knows whose it was, and a body of one's own is one's own.
+        assert not receipt(inbox, marker_key(5, b"0001"), b"2", digest=b"another").repeated
     assert door.sent() == [b"1", b"2"]
 
 

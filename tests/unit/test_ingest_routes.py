@@ -16,11 +16,21 @@ from dovetail.service.metrics import Metrics
 from dovetail.service.stage import Context
 from dovetail.settings import Settings
 from dovetail.topology import INGEST, Topology
+from services.access.gate import Gate, Rules
+from services.access.roles import Role, Who
 from services.ingest import settings
+from services.ingest.inbox import Inbox, Receipt
 from services.ingest.routes import EventsByHttp
 
 LINES = {"content-type": "application/x-ndjson"}
 JSON = {"content-type": "application/json"}
+
+
+class Senders:
+    """Tokens are called by their numbers."""
+
+    def known(self, token):
+        return Who(f"till-{token}", Role.SEND, int(token))
 
 
 def client_of(**source):
@@ -36,9 +46,11 @@ def client_of(**source):
     # Nobody listens there, and the inbox is not started: it takes nothing.
     nowhere = Settings("127.0.0.1:1", "postgresql://nowhere/none", "pipeline.yaml")
     annex = EventsByHttp(Context(nowhere, pipeline, Topology(pipeline), Metrics(INGEST)))
-    app = FastAPI()
-    app.include_router(annex.routes())
-    return TestClient(app)
+    app, routes = FastAPI(), annex.routes()
+    app.include_router(routes)
+    rules = Rules(routes.routes, local=True, rate=1e6, most_body_bytes=None)
+    app.add_middleware(Gate, known=Senders(), rules=rules)
+    return TestClient(app, "http://127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +193,23 @@ def test_a_key_that_is_none_is_refused(client, key):
     assert "Idempotency-Key" in detail
 
 
+def test_a_key_is_its_sender_s_own(client, monkeypatch):
+    deliveries = []
+
+    def deliver(_inbox, delivery):
+        deliveries.append(delivery)
+        delivery.receipt.set_result(Receipt(1, [0], repeated=False))
+
+    monkeypatch.setattr(Inbox, "deliver", deliver)
+    for token in ("4", "5", None, "4"):
+        shown = {} if token is None else {"authorization": f"Bearer {token}"}
+        headers = {**JSON, **shown, "idempotency-key": "0001"}
+        assert client.post("/v1/events", content=b'{"id":1}', headers=headers).is_success
+    first, another, local, again = (delivery.key for delivery in deliveries)
+    assert first == again
+    assert len({first, another, local}) == 3
+
+
 def test_more_at_a_time_than_there_is_room_for_is_refused(monkeypatch):
     monkeypatch.setattr(settings, "MOST_REQUESTS", 0)
     refused(client_of(), b'{"id":1}', JSON, 429)
@@ -202,7 +231,7 @@ def test_a_body_that_does_not_arrive_is_given_up(monkeypatch, client):
         "method": "POST",
         "path": "/v1/events",
         "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")],
     }
     sent = []
 
