@@ -215,6 +215,7 @@ class Engine:
         starts over.
         """
         self._request = None
+        self._let_in = 0  # a step ends here too: there may be nobody left to read for
         if not self._row_too_large:
             self.phase.begin(self.held)
         keys = self.held.too_large

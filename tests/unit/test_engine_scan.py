@@ -1,10 +1,12 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dovetail.errors import ConfigError, MasterDataError
+from dovetail.errors import ConfigError, MasterDataError, TooManyRowsError
 from dovetail.join.algorithms import Parameters
+from dovetail.join.engine import Engine
 from dovetail.join.exchange import Pages
 from dovetail.join.pool import LONGS
 from dovetail.join.records import START
@@ -94,6 +96,18 @@ def test_no_step_lets_in_more_than_w_events():
     assert engine.offer(events_of(range(3, 10))).accepted == 0
     read_once(engine, relation)
     assert engine.offer(events_of(range(3, 10))).accepted == 3
+
+
+def test_whoever_is_dismissed_leaves_his_place_to_the_next():
+    relation = replace(relation_of(range(10)).facts, in_parts=True)
+    engine = Engine("meshjoin", relation, 200_000, parameters=Parameters(events=1))
+    assert engine.offer(events_of([1])).accepted == 1
+    engine.wants()
+    row = relation_of([1], size=100_000).read(Pages(0, 1, 1))
+    with pytest.raises(TooManyRowsError):
+        engine.feed(row)
+    assert len(engine.dismiss().ids) == 1
+    assert engine.offer(events_of([2, 3])).accepted == 1
 
 
 def test_a_full_pool_is_backpressure_and_everything_comes_in_the_end():
