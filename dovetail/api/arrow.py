@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dovetail.api.keys import join_keys, texts_of
+from dovetail.api.keys import join_keys, resolved, texts_of
 from dovetail.api.zones import zones
 from dovetail.errors import ConfigError
 from dovetail.join import phase
@@ -222,11 +222,7 @@ class ArrowRelation:
             shared = self._zones.shared(place)
             whole = rows
             if shared:
-                leading = batch.column(self._zones.column)
-                if pa.types.is_dictionary(leading.type):
-                    leading = leading.dictionary_decode()
-                if pa.types.is_string_view(leading.type):
-                    leading = leading.cast(pa.large_string())
+                leading = resolved(batch.column(self._zones.column))
                 elsewhere = np.array(pc.is_in(leading, pa.array(shared, leading.type)))
                 whole = _take(rows, np.flatnonzero(~elsewhere[~null][order]))
             self._decoded = None

@@ -30,7 +30,7 @@ def join_keys(batch: pa.RecordBatch, on: Sequence[str]) -> tuple[JoinKeys, Flags
     """The join keys of a batch, and which of them are NULL; without columns all are alike."""
     if not on:
         return no_key(batch.num_rows), np.zeros(batch.num_rows, np.bool_)
-    columns = [batch.column(name) for name in on]
+    columns = [resolved(batch.column(name)) for name in on]
     null = np.zeros(batch.num_rows, np.bool_)
     for column in columns:
         if column.null_count:
@@ -42,6 +42,15 @@ def join_keys(batch: pa.RecordBatch, on: Sequence[str]) -> tuple[JoinKeys, Flags
         _require_separable(on, texts)
     text = _column(pc.binary_join_element_wise(*texts, _SEPARATOR) if len(texts) > 1 else texts[0])
     return JoinKeys(hash_text_many(text.data, text.bounds), text), null
+
+
+def resolved(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A key's column by its values: NULLs within a dictionary are seen, and Arrow compares them."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    return column
 
 
 def without_key(keys: JoinKeys, null: Flags) -> JoinKeys:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dovetail.api.keys import resolved
 from dovetail.errors import MasterDataError
 
 if TYPE_CHECKING:
@@ -96,12 +97,7 @@ class ArrowTable:
     def spans(self, column: str) -> list[Span] | None:
         spans: list[Span] = []
         for piece in range(len(self.rows)):
-            values = self.read(piece, [column]).column(0)
-            if pa.types.is_dictionary(values.type):
-                values = values.cast(values.type.value_type)
-            if pa.types.is_string_view(values.type):  # Arrow cannot compare those
-                values = values.cast(pa.large_string())
-            ends = pc.min_max(values).as_py()
+            ends = pc.min_max(resolved(self.read(piece, [column]).column(0))).as_py()
             spans.append(None if ends["min"] is None else (ends["min"], ends["max"]))
         return spans
 

@@ -244,6 +244,40 @@ def test_text_that_is_a_dictionary_is_joined_as_text(tmp_path):
         assert sorted(r for b in batches for r in b.column("r").to_pylist()) == [0, 1]
 
 
+def of_dictionary(indices, values):
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values))
+
+
+@pytest.mark.parametrize("order", [None, "source"])
+@pytest.mark.parametrize("algorithm", ["ssbj", "hybridjoin", "srj"])
+@pytest.mark.parametrize(("zero", "one"), [(0, 1), ("", "a")])
+def test_a_null_within_a_dictionary_matches_nothing(zero, one, algorithm, order):
+    stream = pa.record_batch({"k": of_dictionary([0, 1, 2], [None, zero, one]), "e": [0, 1, 2]})
+    relation = pa.table({"k": [zero, one], "r": [7, 8]})
+    joined = {
+        how: [
+            tuple(row.get(name) for name in ("e", "r"))
+            for batch in join([stream], relation, on="k", how=how, algorithm=algorithm, order=order)
+            for row in batch.to_pylist()
+        ]
+        for how in ("inner", "left", "anti")
+    }
+    assert sorted(joined["inner"]) == [(1, 7), (2, 8)]
+    assert sorted(joined["left"]) == [(0, None), (1, 7), (2, 8)]
+    assert joined["anti"] == [(0, None)]
+
+
+@pytest.mark.parametrize("algorithm", ["ssbj", "hybridjoin", "srj"])
+@pytest.mark.parametrize("keys", [["k"], ["k", "b"]])
+@pytest.mark.parametrize(("zero", "one"), [(0, 1), ("", "a")])
+def test_a_null_within_a_dictionary_of_the_relation_is_no_key(zero, one, keys, algorithm):
+    hidden = of_dictionary([0, 1], [None, one])
+    relation = pa.table({"k": hidden, "b": [5, 5], "r": [7, 8]})
+    stream = pa.record_batch({"k": [zero, one], "b": [5, 5]})
+    batches = join([stream], relation, on=keys, columns=["r"], algorithm=algorithm)
+    assert [row["r"] for batch in batches for row in batch.to_pylist()] == [8]
+
+
 def test_columns_are_renamed_where_names_differ_or_clash():
     products = pa.table({"id": [1], "name": ["pen"]})
     sales = [pa.record_batch({"product": [1], "name": ["till 5"]})]
