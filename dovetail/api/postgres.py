@@ -56,13 +56,12 @@ class Postgres:
         elif request is Keys:
             if not key.findable and self._scans(on):
                 raise ConfigError(
-                    f"{self._table!r} has no index that finds {written}: create one, or choose "
-                    f"{_SCANNED}"
+                    f"{self._table!r} has no index that finds {written}: {self._instead}"
                 )
         elif not key.ordered:
             raise ConfigError(
                 f"{self._table!r} has no B-tree index on {written}, in whose order partitions "
-                f"could be read: create one, or choose {_SCANNED}"
+                f"could be read: {self._instead}"
             )
 
     def open(self, on: Sequence[str], columns: Sequence[str], unique: bool | None) -> Relation:
@@ -79,6 +78,13 @@ class Postgres:
                 return describe(connection, self._table)
         finally:
             session.close()
+
+    @property
+    def _instead(self) -> str:
+        """What helps whoever lacks an index."""
+        if self._description.has_pages:
+            return f"create one, or choose {_SCANNED}"
+        return f"it is {self._description.what}; choose {_LOOKED_UP}, over indexes in what it reads"
 
     def _scans(self, on: Sequence[str]) -> bool:
         """Whether a lookup reads everything: of a view only the planner can tell."""

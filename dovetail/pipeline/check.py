@@ -226,7 +226,7 @@ class _MasterCheck:
     def _lookups(self, relation: Relation, *, fits: bool) -> Iterator[Finding]:
         key = self._master.key
         named = ", ".join(key)
-        if relation.kind in ("v", "f"):
+        if relation.kind in ("v", "f", "i"):
             yield from self._lookups_through(relation, fits=fits)
             return
         indexes = self._catalogue.indexes(relation)
@@ -241,16 +241,18 @@ class _MasterCheck:
             yield _info(f"{named} is not unique: an event yields an output for each row of its key")
 
     def _lookups_through(self, relation: Relation, *, fits: bool) -> Iterator[Finding]:
-        """Ask the planner what a lookup would do, for a view has no index of its own."""
+        """Ask the planner what a lookup would do, for no index is over all that is read."""
         if relation.kind == "f":
             yield _warning(
                 f"'{self._master.table}' is a foreign table: whether a lookup uses an index there"
                 " cannot be seen from here"
             )
         elif fits and self._scans():
+            what, key = KINDS[relation.kind], ", ".join(self._master.key)
+            where = f"{key}, also in those" if relation.kind == "i" else f"what it gives as {key}"
             yield _warning(
-                f"every lookup in the view '{self._master.table}' would scan a whole table;"
-                f" create an index on what the view gives as {', '.join(self._master.key)}"
+                f"'{self._master.table}' is {what}, in which every lookup would scan a whole table;"
+                f" create an index on {where}"
             )
 
     def _scans(self) -> bool:

@@ -47,7 +47,9 @@ GROUP BY c.relname, i.indisunique
 """
 
 _RELATION = """
-SELECT c.oid::int8 AS oid, c.relkind::text AS kind, c.relispopulated AS populated,
+SELECT c.oid::int8 AS oid,
+       CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
+            THEN 'i' ELSE c.relkind END::text AS kind, c.relispopulated AS populated,
        c.relrowsecurity AS row_security, c.reltuples::float8 AS about_rows
 FROM pg_class c WHERE c.oid = to_regclass(%(name)s)
 """
@@ -62,6 +64,8 @@ WHERE c.relkind IN ('r', 'p', 'm', 'v', 'f')
 
 KINDS = {
     "r": "a table",
+    # Not relkind's: SELECT reads its own rows and those of the tables that inherit from it.
+    "i": "a table that others inherit from",
     "p": "a partitioned table",
     "m": "a materialised view",
     "v": "a view",
@@ -125,6 +129,9 @@ class Catalogue:
             return {column.name: column for column in columns}
 
     def indexes(self, relation: Relation) -> list[Index]:
+        """Those that hold for all that is read: a parent's say nothing of its children's rows."""
+        if relation.kind == "i":
+            return []
         with self._connection.cursor(row_factory=class_row(Index)) as cursor:
             return cursor.execute(_INDEXES, {"oid": relation.oid}).fetchall()
 

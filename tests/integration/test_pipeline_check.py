@@ -340,13 +340,31 @@ def test_a_cast_in_a_view_needs_an_index_on_the_expression(database: str) -> Non
     assert errors(found) == []
     assert warnings(found) == [
         (
-            "every lookup in the view 'items' would scan a whole table;"
-            " create an index on what the view gives as sku"
+            "'items' is a view, in which every lookup would scan a whole table;"
+            " create an index on what it gives as sku"
         )
     ]
     assert "sku is" not in "".join(infos(found)), "a view tells nothing of uniqueness"
     run(database, "CREATE INDEX ON raw ((sku::text))")
     assert warnings(check_master(pipeline(of="text"), database)) == []
+
+
+def test_a_parents_index_says_nothing_of_the_tables_that_inherit_from_it(database: str) -> None:
+    run(
+        database,
+        """CREATE TABLE items (sku int PRIMARY KEY, name text); INSERT INTO items VALUES (1);
+        CREATE TABLE more () INHERITS (items); INSERT INTO more VALUES (1)""",
+    )
+    found = check_master(pipeline(), database)
+    assert warnings(found) == [
+        (
+            "'items' is a table that others inherit from, in which every lookup would scan a whole"
+            " table; create an index on sku, also in those"
+        )
+    ]
+    assert "sku is" not in "".join(infos(found)), "it is not unique, though the parent's index is"
+    run(database, "CREATE INDEX ON more (sku)")
+    assert warnings(check_master(pipeline(), database)) == []
 
 
 @pytest.mark.parametrize(

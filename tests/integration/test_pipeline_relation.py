@@ -388,6 +388,33 @@ def test_what_cannot_be_read_so_is_said_with_the_cure(connection, relation_of):
     assert whole_cycle(relation) == [(3, '{"v":4}')]
 
 
+def test_a_table_is_no_longer_scanned_once_another_inherits_from_it(table, connection, relation_of):
+    relation = relation_of(table, ["v"])
+    first = relation.facts
+    relation.renew()
+    connection.execute(
+        "CREATE TABLE child (LIKE t INCLUDING ALL);"
+        "INSERT INTO child VALUES (1, -1, ''), (9999, 2, '');"
+        "ALTER TABLE child INHERIT t"
+    )
+    of = first.pages
+    rows = [pair for n in range(of) for pair in found(relation.read(Pages(n, 1, of), AMPLE).rows)]
+    assert sorted(rows) == [(i, f'{{"v":{i}}}') for i in range(1, 2001)], "as it was at its start"
+    facts = relation.renew()
+    assert facts is not None
+    assert not facts.by_page
+    assert not facts.unique
+    with pytest.raises(MasterDataError, match=r"no pages to scan.*srj"):
+        relation.read(Pages(0, 1, 1), AMPLE)
+    read = relation.read(Keys(ints(1, 2, 9999)), AMPLE)
+    assert [(k, json.loads(v)["v"]) for k, v in found(read.rows)] == [
+        (1, -1),
+        (1, 1),
+        (2, 2),
+        (9999, 2),
+    ]
+
+
 def test_an_empty_table_is_one_page_without_rows(connection, relation_of):
     connection.execute("CREATE TABLE t (id text PRIMARY KEY, v int)")
     relation = relation_of("t", ["v"], {"id": "text"})

@@ -232,6 +232,28 @@ def test_views_are_looked_up_and_selections_are_joined_alone(database, connectio
         assert batch.to_pylist() == [{"id": 2, "v": value}]
 
 
+def test_a_table_that_others_inherit_from_is_read_by_key(database, connection):
+    """Blocks have numbers in each of its tables; a key that is unique in one is not in all."""
+    stream, names = load(connection, "int")
+    connection.execute(
+        "CREATE TABLE child () INHERITS (r); CREATE TABLE grandchild (more int) INHERITS (child);"
+        "INSERT INTO child SELECT * FROM r WHERE r % 3 = 0;"
+        "INSERT INTO grandchild SELECT a + 100, r, 'g' FROM ONLY r;"
+        "DELETE FROM ONLY r WHERE r IN (SELECT max(r) FROM ONLY r GROUP BY a HAVING count(*) > 1);"
+        "DELETE FROM ONLY r WHERE r NOT IN (SELECT min(r) FROM ONLY r GROUP BY a);"
+        "CREATE UNIQUE INDEX ON r (a); CREATE INDEX ON child (a); CREATE INDEX ON grandchild (a)"
+    )
+    relation = Postgres(database, "r")
+    for how, query in SQL.items():
+        expected = connection.execute(query.format(same="s.a = r.a")).fetchall()
+        for algorithm in ("inlj", "srj"):
+            joined = join(stream, relation, on=names, how=how, algorithm=algorithm)
+            assert got(joined) == sorted(expected, key=repr), (how, algorithm)
+        for algorithm in {*ALGORITHMS, AUTO} - {"inlj", "srj"}:
+            with pytest.raises(ConfigError, match=r"that others inherit from.*choose srj"):
+                join(stream, relation, on=names, how=how, algorithm=algorithm)
+
+
 def test_uniqueness_is_known_from_the_indexes(database, connection):
     connection.execute(
         "CREATE TABLE t (id int, part int, other int, UNIQUE (part, id), UNIQUE (other));"

@@ -30,7 +30,7 @@ class Snapshot:
     """Two of one server that have the same see the same rows; None is like no other."""
     blocks: int
     indexes: str
-    """The table and its indexes, by which one can tell that they are not what they were."""
+    """The table and what its rows are read by, by which one can tell that it is not as it was."""
 
     def sees_the_same_as(self, other: Snapshot) -> bool:
         known = self.name is not None

@@ -27,8 +27,9 @@ _TRUE = sql.SQL("true")
 _SNAPSHOT: LiteralString = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_snapshot()::text END,
        coalesce(pg_relation_size(c.oid) / current_setting('block_size')::int8, 0),
-       concat(c.oid, ' ', (SELECT string_agg(concat(i.indexrelid, i.indisvalid), ' ' ORDER BY 1)
-                           FROM pg_index i WHERE i.indrelid = c.oid))
+       concat(c.oid, EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid), ' ',
+              (SELECT string_agg(concat(i.indexrelid, i.indisvalid), ' ' ORDER BY 1)
+               FROM pg_index i WHERE i.indrelid = c.oid))
 FROM pg_class c
 WHERE c.oid = {}::regclass AND c.relname = {}
       AND c.relfilenode = coalesce(pg_relation_filenode(c.oid), 0)
@@ -56,6 +57,8 @@ class Queries:
         once: bool = False,
     ) -> None:
         self._table = table_identifier(table)
+        # Tables that inherit from it have blocks of their own, with the same numbers.
+        self._heap = sql.SQL("ONLY {}").format(self._table)
         self._name = table.split(".", 1)[-1]
         self._key = key
         self._row = row
@@ -75,14 +78,14 @@ class Queries:
 
     def blocks(self, first: int, end: int | None) -> sql.Composed:
         """The rows of heap blocks `first` up to `end`, or up to the last there is by then."""
-        rows = sql.SQL("{} r WHERE {}").format(self._table, self._placed(first << 16, end))
+        rows = sql.SQL("{} r WHERE {}").format(self._heap, self._placed(first << 16, end))
         return self._records(sql.SQL("r.ctid"), rows)
 
     def rest_of_block(self, place: int, end: int | None, rows: int) -> sql.Composed:
         """The first so many rows with a key, from a place on (records.py) up to block `end`."""
         within = sql.SQL(
             "(SELECT r.ctid, r.* FROM {} r WHERE {} AND {} ORDER BY r.ctid LIMIT {}) r"
-        ).format(self._table, self._placed(place, end), self._has_key(), sql.Literal(rows))
+        ).format(self._heap, self._placed(place, end), self._has_key(), sql.Literal(rows))
         return self._records(sql.SQL("r.ctid"), within)
 
     def bound(self, key: JoinKeys, grain: int, far: int, *, behind: bool) -> sql.Composed:
@@ -176,7 +179,7 @@ class Queries:
             value,
             text,
             self._row[0],
-            self._table,
+            self._heap if by_place else self._table,
             key,
             self._where,
         )
