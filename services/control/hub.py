@@ -22,7 +22,7 @@ from services.control.places import Places
 from services.control.store.changes import Changes
 from services.control.store.commands import DRAIN, PAUSE, Commands
 from services.control.store.history import EVERY_S, TOTALS, Figures, History
-from services.control.store.jobs import JobRows
+from services.control.store.jobs import RUNNING, JobRows
 from services.control.store.pipelines import API, FILE, NewRevision, Pipelines
 from services.problem import Kind, ProblemError, conflict, not_found
 
@@ -153,7 +153,7 @@ class Hub:
             documents.require_not_overridden(current.document, document, os.environ)
             documents.require_free(current.parsed, written)
         if not changes and document == current.document:
-            job = self._catch_up(who, why, current.revision, new) if name == self.name else None
+            job = self._catch_up(who, why, current, new) if name == self.name else None
             return current.revision, [], job
         old = self._told_of() if name == self.name else None
         revision = NewRevision(document, written, changes, API, who.name, why)
@@ -166,12 +166,19 @@ class Hub:
         self.changes.note(who, "pipeline.update", name, why=why, revision=number, changes=changes)
         return number, changes, job
 
-    def _catch_up(self, who: Who, why: str, number: int, new: Pipeline) -> JobRow | None:
+    def _catch_up(self, who: Who, why: str, current: RevisionRow, new: Pipeline) -> JobRow | None:
         """Begin the job of the revision in force once more, if not all services were told of it.
 
-        The one before may have failed half-way, or never have been begun.
+        The one before may have failed half-way, or never have been begun. One that only took
+        another back says the same as that before, and nobody was told.
         """
-        if set(self.commander.revisions().values()) == {number}:
+        number = current.revision
+        under_way = self.jobs.rows.last(1, pipeline=self.name, kind="settings", state=RUNNING)
+        told = (
+            self.pipelines.revision(self.name, one)
+            for one in {*self.commander.revisions().values()}
+        )
+        if under_way or all(row is not None and row.document == current.document for row in told):
             return None
         job = self.operations.settings(who, why, number, self._told_of(), new)
         self.changes.note(who, "pipeline.update", self.name, why=why, revision=number, changes=[])
