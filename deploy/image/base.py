@@ -18,7 +18,7 @@ from deploy.image.build import ENGINES, environment, find
 
 NAME = "dovetail-base:bookworm"
 _RELEASE = "bookworm"
-_PIP = "pip==24.0"
+_PIP = ("--require-hashes", "--only-binary", ":all:", "-r", Path(__file__).with_name("base.lock"))
 _RECIPE = """\
 FROM scratch
 ADD root.tar.gz /
@@ -49,7 +49,7 @@ def make(engine: str) -> None:
         # Neither packages nor lists of them: they are fetched anew where they are wanted.
         left_out = ("--exclude=./var/cache/apt/*", "--exclude=./var/lib/apt/lists/*")
         _run("tar", *left_out, "-C", root, "-czf", context / "root.tar.gz", ".")
-        _run(sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", context, _PIP)
+        _run(sys.executable, "-m", "pip", "download", *_PIP, "-q", "-d", context)
         (context / "Dockerfile").write_text(_RECIPE)
         _run(engine, "build", *ENGINES[engine], "-t", NAME, context)
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from deploy.local.home import Home
 
-JGO = "jgo==3.2.0"
 HERE = Path(__file__).parent
+JGO = HERE.with_name("image") / "jgo.lock"
+"""With hashes, as it comes into the images' build (deploy/image/lock.py)."""
 SHOW_EVERY_S = 3
 
 
@@ -165,8 +166,8 @@ def _jgo(
     environ: Mapping[str, str],
 ) -> None:
     package = home.cache / "jgo"
-    install = ["install", "--quiet", "--upgrade", "--target", str(package), JGO]
-    pip = [sys.executable, "-m", "pip", *install]
+    install = ["install", "--quiet", "--upgrade", "--target", str(package)]
+    pip = [sys.executable, "-m", "pip", *install, "--require-hashes", "--no-deps", "-r", str(JGO)]
     run_tool("pip", pip, home.logs / "pip.log", env=dict(environ))
     lock = bundle.lock()
     command: list[str | Path] = [

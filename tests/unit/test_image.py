@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from deploy.image import build, health, lock, roles, start
-from deploy.local.home import CHECKOUT
+from deploy.image import base, build, health, lock, roles, start
+from deploy.local import jars
+from deploy.local.home import CHECKOUT, Home
 from deploy.sbom.installed import normalised, packages
 from dovetail import roles as database_roles
 from dovetail.topology import CONTROL, ENRICH
@@ -236,6 +237,19 @@ class TestInstalled:
             assert "--no-deps" in step
             assert ("--require-hashes" in step) is ("--no-index" not in step), step
 
+    def test_what_fetches_jars_and_a_bases_pip_want_hashes_too(self, tmp_path, monkeypatch):
+        told = []
+        monkeypatch.setattr(jars, "run_tool", lambda _, words, *rest, **more: told.append(words))
+        jars._jgo(jars.SPARK, Home(tmp_path), tmp_path, print, {})
+        monkeypatch.setattr(base, "_run", lambda *words: told.append(words))
+        monkeypatch.setattr(base.Path, "write_text", lambda *_: None)
+        base.make("docker")
+        pips = [[*map(str, words)] for words in told if "pip" in words]
+        assert len(pips) == 2
+        for words, name in zip(pips, ("jgo", "base"), strict=True):
+            assert "--require-hashes" in words
+            assert words[words.index("-r") + 1] == str(lock.HERE / f"{name}.lock")
+
     @pytest.mark.parametrize("name", lock.LOCKS)
     def test_each_has_its_hashes(self, name):
         assert LOCKS[name]
@@ -254,7 +268,7 @@ class TestInstalled:
         for package, text in LOCKS[name].items():
             version = text.partition("==")[2].split()[0]
             assert pinned.get(normalised(package), version) == version, "run: make lock"
-            assert normalised(package) in pinned or name == "build"
+            assert normalised(package) in pinned or name not in ("services", "spark")
 
     def test_uv_asks_the_index_that_pip_is_told_of(self, tmp_path, monkeypatch):
         """By an uv that answers with what it was told."""
