@@ -6,6 +6,7 @@
     │   └── SlowError      a database can, and takes longer than there is time for
     ├── NotAllowedError    a broker or a database says who we are not, or what we may not
     ├── MasterDataError    the master table is missing, empty or of the wrong shape
+    │   └── TooLongError   a read of it is longer than any value that PostgreSQL can build
     ├── StackError         the local stack could not be prepared, started or stopped
     ├── RefusedError       the control service says no, and why
     └── ConservationError  events went missing or came twice: the sum is off
@@ -46,6 +47,10 @@ class NotAllowedError(DovetailError):
 
 class MasterDataError(DovetailError):
     pass
+
+
+class TooLongError(MasterDataError):
+    """A read is longer than any value that PostgreSQL can build: to repeat it is no use."""
 
 
 class TooManyRowsError(MasterDataError):

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.errors import MasterDataError, SlowError, Unavailable
+from dovetail.errors import MasterDataError, SlowError, TooLongError, Unavailable
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
 from dovetail.master.session import Session
@@ -89,6 +89,8 @@ class PipelineRelation:
         self._last: Snapshot | None = None
         self._facts: Relation | None = None
         self._has_pages = True
+        self._texts: list[str] = []
+        self._is_bounded = False
         self._open = self._begun = False
         self._know(key_of(pipeline))
 
@@ -153,6 +155,15 @@ class PipelineRelation:
         except SlowError as slow:
             self._lose()
             raise SlowError(f"{self._reading(request)}: {slow}") from slow
+        except TooLongError as error:  # rows have become long, or were compressed by far
+            self._lose()
+            if self._is_bounded:
+                raise
+            self._is_bounded = True
+            self._queries.bound_by(self._texts)
+            raise Unavailable(
+                f"{self._reading(request)} again, in smaller parts: {error}"
+            ) from error
         except BaseException:
             self._lose()
             raise
@@ -208,12 +219,16 @@ class PipelineRelation:
                     f"master table {master.table} has no column {column!r} any more; {_CURE}"
                 )
         self._has_pages = found.has_pages
+        self._texts = found.texts_among([*master.key, *master.columns])
+        self._is_bounded |= found.may_be_long
         self._know(replace(found.key(master.key), ints=self._key.ints))
 
     def _know(self, key: Key) -> None:
         self._key = key
         self._queries = queries_of(self._pipeline, key)
         self._queries.keep(self._slots, self._pipeline.slots)
+        if self._is_bounded:
+            self._queries.bound_by(self._texts)
         rows = JsonRows(int_key=self._pipeline.key_type is KeyType.INT)
         self._reader = TableReader(self._session, self._queries, rows.read)
         self._cycle = Cycle(self._session, self._queries)

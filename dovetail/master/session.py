@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from dovetail.certificates import told
-from dovetail.errors import MasterDataError, SlowError, Unavailable
+from dovetail.errors import MasterDataError, SlowError, TooLongError, Unavailable
 from dovetail.roles import lacks
 from dovetail.settings import parts_of
 
@@ -69,6 +69,12 @@ class Session:
         """Give the connection; what goes wrong within closes it and says what to do."""
         try:
             yield self._connected()
+        except psycopg.errors.ProgramLimitExceeded as error:
+            self.close()
+            raise TooLongError(
+                f"master table {self._table} has rows that are too long for PostgreSQL to send: "
+                f"{told(error)}; leave out its longest column, or shorten it"
+            ) from error
         except psycopg.OperationalError as error:
             slow = isinstance(error, psycopg.errors.QueryCanceled) and self._usual_s
             if slow:

@@ -50,7 +50,14 @@ _RELATION = """
 SELECT c.oid::int8 AS oid,
        CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
             THEN 'i' ELSE c.relkind END::text AS kind, c.relispopulated AS populated,
-       c.relrowsecurity AS row_security, c.reltuples::float8 AS about_rows
+       c.relrowsecurity AS row_security, c.reltuples::float8 AS about_rows,
+       (WITH RECURSIVE read AS (
+            SELECT c.oid, c.relkind, c.reltoastrelid
+          UNION ALL
+            SELECT p.oid, p.relkind, p.reltoastrelid FROM read
+            JOIN pg_inherits h ON h.inhparent = read.oid JOIN pg_class p ON p.oid = h.inhrelid
+        ) SELECT bool_or(relkind IN ('v', 'f') OR coalesce(pg_relation_size(reltoastrelid), 0) > 0)
+        FROM read) AS may_be_long
 FROM pg_class c WHERE c.oid = to_regclass(%(name)s)
 """
 
@@ -106,6 +113,8 @@ class Relation:
     row_security: bool
     about_rows: float
     """An estimate; negative before the table was first analysed."""
+    may_be_long: bool
+    """Whether rows have values outside of their block (TOAST), or nobody can tell."""
 
 
 class Catalogue:

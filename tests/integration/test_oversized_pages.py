@@ -12,13 +12,16 @@ import pyarrow as pa
 import pytest
 
 from dovetail.api import Postgres, join
-from dovetail.errors import TooManyRowsError
+from dovetail.errors import MasterDataError, TooManyRowsError, Unavailable
 from dovetail.join.columns import Column
 from dovetail.join.engine import Engine
-from dovetail.join.exchange import Events
+from dovetail.join.exchange import Events, Keys, Pages, Partition
 from dovetail.join.kinds import JoinKind
 from dovetail.join.splice import splice
 from dovetail.master.pipeline import PipelineRelation
+from dovetail.master.session import Session
+from dovetail.master.table.description import describe
+from dovetail.master.table.relation import PostgresRelation, session_for
 from services.disk_phase.join import MasterJoin
 from tests.integration.master_kit import ints, pipeline
 
@@ -122,3 +125,100 @@ def test_the_python_api_reads_such_a_block_too(algorithm, connection, database):
     )
     lengths = zip(out["id"].to_pylist(), map(len, out["v"].to_pylist()), strict=True)
     assert Counter(lengths) == in_sql(connection, keys)
+
+
+@pytest.fixture
+def stretch(connection):
+    """90,000 short rows, in whose midst 100 blocks have 100 MB of long ones."""
+    connection.execute(
+        "TRUNCATE t; INSERT INTO t SELECT i, 'short' FROM generate_series(0, 44999) i;"
+        "INSERT INTO t (v) VALUES (repeat('no key', 100000));"
+        "INSERT INTO t SELECT i, repeat('x', 5000) FROM generate_series(45000, 64999) i;"
+        "INSERT INTO t SELECT i, 'short' FROM generate_series(65000, 109999) i;"
+        "CREATE UNIQUE INDEX ON t (id); ANALYZE t"
+    )
+
+
+@pytest.fixture
+def longest(monkeypatch):
+    """How long the values were that the database was asked for."""
+    lengths, value = [0], Session.value
+
+    def watched(session, query):
+        found = value(session, query)
+        lengths.append(len(found or b""))
+        return found
+
+    monkeypatch.setattr(Session, "value", watched)
+    return lambda: max(lengths)
+
+
+@pytest.mark.parametrize("store", ["pipeline", "postgres"])
+def test_what_the_database_builds_is_bounded_however_long_the_rows_are(
+    store, stretch, connection, database, relation, longest
+):
+    if store == "postgres":
+        relation = PostgresRelation(
+            session_for(database, "t"), describe(connection, "t"), ["id"], ["v"]
+        )
+    most = 2 << 20
+    of, page, place, seen = relation.facts.pages, 0, 0, Counter()
+    if store == "pipeline":
+        relation.renew()
+    while page < of:
+        read = relation.read(Pages(page, of - page, of, place), most)
+        assert read.nbytes <= most
+        seen.update(read.rows.keys.values.tolist())
+        page, place = page + read.covers, read.place
+    assert seen == Counter(range(110000)), "each row once"
+    asked = list(range(45000, 47000))
+    while asked:
+        read = relation.read(Keys(ints(*asked)), most)
+        assert sorted(read.rows.keys.values.tolist()) == sorted(asked[: read.covers])
+        asked = asked[read.covers :]
+    for key in (10, 45000, 60000):
+        read = relation.read(Partition(ints(key)), most)
+        assert read.nbytes <= most
+        assert key in read.rows.keys.values
+    assert longest() < 4 * most, "which is what the sample may take"
+    relation.close()
+
+
+@pytest.mark.parametrize("store", ["pipeline", "postgres"])
+def test_rows_that_nobody_knew_to_be_long_are_read_in_smaller_parts(
+    store, connection, database, monkeypatch
+):
+    """They are compressed so well that they stay in their blocks: more than 1 GB of them."""
+    monkeypatch.setattr("dovetail.master.pipeline.QUICK_S", 100.0)
+    connection.execute(
+        "TRUNCATE t; ALTER TABLE t ALTER v SET STORAGE MAIN;"
+        "INSERT INTO t VALUES (1, repeat('x', 400000));"
+        "INSERT INTO t SELECT i, v FROM t, generate_series(2, 3000) i;"
+        "CREATE UNIQUE INDEX ON t (id); ANALYZE t"
+    )
+    assert not connection.execute(
+        "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 't'"
+    ).fetchone()[0]
+    asked = Keys(ints(*range(1, 3001)))
+    if store == "postgres":
+        relation = PostgresRelation(
+            session_for(database, "t"), describe(connection, "t"), ["id"], ["v"]
+        )
+    else:
+        relation = PipelineRelation(database, pipeline("t", ["v"]))
+        assert relation.facts.pages
+        with pytest.raises(Unavailable, match="looking up 3000 keys of t by id again"):
+            relation.read(asked, 8 << 20)
+    read = relation.read(asked, 8 << 20)
+    assert read.covers > 1
+    assert sorted(read.rows.keys.values.tolist()) == list(range(1, read.covers + 1))
+    relation.close()
+
+
+def test_a_row_that_is_too_long_to_be_sent_is_no_failure_of_the_database(connection, database):
+    connection.execute("CREATE VIEW w AS SELECT 1 AS id, repeat('x', 2000000000 + id) AS v FROM t")
+    relation = PipelineRelation(database, pipeline("w", ["v"]))
+    assert not relation.facts.by_page
+    with pytest.raises(MasterDataError, match=r"too long for PostgreSQL.*longest column"):
+        relation.read(Keys(ints(1)), 8 << 20)
+    relation.close()

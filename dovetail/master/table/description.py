@@ -57,6 +57,8 @@ class Description:
     indexes: Sequence[Index]
     ordered: frozenset[str]
     """Names of the indexes that are B-trees."""
+    may_be_long: bool
+    """Whether rows may be longer than a block, so that no count of them bounds a read."""
 
     @property
     def has_pages(self) -> bool:
@@ -66,6 +68,10 @@ class Description:
     @property
     def what(self) -> str:
         return KINDS.get(self.kind, "no table")
+
+    def texts_among(self, columns: Sequence[str]) -> list[str]:
+        """Those that have no other bound than PostgreSQL's own."""
+        return [n for n in columns if n in self.columns and self.columns[n].type in TEXTS]
 
     def key(self, columns: Sequence[str]) -> Key:
         parts = [self.columns[name] for name in columns]
@@ -97,5 +103,10 @@ def describe(connection: psycopg.Connection[Any], table: str) -> Description:
     with connection.cursor(row_factory=scalar_row) as cursor:
         ordered = frozenset(cursor.execute(_ORDERED, (relation.oid,)))
     return Description(
-        table, relation.kind, catalogue.columns(relation), catalogue.indexes(relation), ordered
+        table,
+        relation.kind,
+        catalogue.columns(relation),
+        catalogue.indexes(relation),
+        ordered,
+        relation.may_be_long,
     )

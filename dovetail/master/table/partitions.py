@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.join.entry import distinct
 from dovetail.join.exchange import Read
+from dovetail.master.table.queries import surely_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ class Partitions:
         if first is _FAR or end is _FAR:
             return None
         most = _SPREAD * max(1, self._rows // share)
-        rows = self._fetch(self._queries.range(first, end, most + 1))
+        rows = self._fetch(self._queries.range(first, end, most + 1, surely_over(self._room)))
         return Read.whole(rows) if len(rows) <= most else None
 
     def _bound(self, query: sql.Composed) -> str | int | None:
@@ -96,7 +97,7 @@ class Partitions:
         return value if is_bound else _FAR
 
     def _measure(self) -> None:
-        rows = self._fetch(self._queries.range(None, None, _MEASURED))
+        rows = self._fetch(self._queries.range(None, None, _MEASURED, surely_over(self._room)))
         count = max(1, len(rows))
         fitting = self._room * count / max(1, Read.whole(rows).nbytes)
         rows_a_key = count / max(1, len(distinct(rows.keys)[0]))

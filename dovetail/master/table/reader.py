@@ -7,7 +7,8 @@
 Every read is one statement. Reading is bounded ahead: the size of a row or a page is estimated
 from what was read last, and what does not fit nevertheless is cut at the end of a page or a key.
 A single page that does not fit, as its rows have values outside of it (TOAST), is cut at the end of
-a row, and read on from there.
+a row, and read on from there. Where rows may have such values, the database ends a read that would
+not fit (`Queries.bound_by`): it is too long by then, and is cut, or repeated with fewer keys.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from dovetail.join.exchange import Read
 from dovetail.master.relation import BYTES_A_ROW, cut, first_rows, part
 from dovetail.master.table.partitions import Partitions
+from dovetail.master.table.queries import surely_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +41,9 @@ _FIRST_ROW = 256
 _LARGEST_READ = 4 << 20
 """Bytes that are read at once, however large the disk buffer is: a longer value is slower to
 build for the database than to begin anew."""
+_MOST = 4 * _LARGEST_READ
+"""Bytes beyond which a read counts as too long, whatever there is room for: PostgreSQL's values end
+at 1 GB. A single row of a page, and a single key, may take more."""
 _OLD = 0.75
 """Weight of what was known in the average of sizes."""
 _FULL = 0.9
@@ -72,7 +77,7 @@ class TableReader:
         """Learn how large a page is from some blocks at each of these places."""
         self._page_bytes = float(_LEAST_PAGE)
         for start in starts:
-            read, _ = self._blocks(start, start + _SAMPLE)
+            read, _ = self._blocks(start, start + _SAMPLE, _LARGEST_READ)
             spans = zip([0, *read.ends[:-1]], read.ends, strict=True)
             pages = [part(read.rows, *span) for span in spans]
             largest = max(Read.whole(page).nbytes + read.ends.itemsize for page in pages)
@@ -80,33 +85,34 @@ class TableReader:
 
     def pages(self, request: Pages, most: int, *, on: bool = False) -> Read:
         """Blocks as pages; with `on`, the last of them goes on to the end of the table."""
+        most = min(most, _MOST)
         first, end = request.runs()[0]
         if request.place:
             open_ended = on and first + 1 == request.of
             return self._rest_of_page(request.place, None if open_ended else first + 1, most)
         on = on and end == request.of
         fitting = first + max(1, int(_target(most) / self._page_bytes))
-        read, places = self._blocks(first, min(end, fitting), on=on and end <= fitting)
-        # A page that does not fit is no measure of the others.
-        self._page_bytes = max(
-            _LEAST_PAGE, _learn(self._page_bytes, min(read.nbytes, most * read.covers), read.covers)
-        )
+        read, places = self._blocks(first, min(end, fitting), most, on=on and end <= fitting)
         found = shortened(read, read.covers, most)
+        # A page that does not fit is no measure of the others, and those behind may be missing.
+        self._page_bytes = max(
+            _LEAST_PAGE, _learn(self._page_bytes, min(found.nbytes, most), found.covers)
+        )
         if found.nbytes <= most:
             return found
         self._wide_row = _learn(self._wide_row, found.nbytes, len(found.rows))
-        return first_rows(found, places + 1, most)
+        return _part_of_page(found, places, most)
 
     def _rest_of_page(self, place: int, end: int | None, most: int) -> Read:
         """What a page has from a place on, or as many rows of it as fit: one does."""
         limit = max(1, int(_target(most) / self._wide_row))
-        records = self._fetch(self._queries.rest_of_block(place, end, limit))
+        records = self._fetch(self._queries.rest_of_block(place, end, limit, surely_over(most)))
         count = len(records.rows)
         read = Read(records.rows, int(count < limit), np.array([count], np.int64))
         self._wide_row = _learn(self._wide_row, read.nbytes, count)
         if read.covers and read.nbytes <= most:
             return read
-        return first_rows(read, records.places + 1, most)
+        return _part_of_page(read, records.places, most)
 
     def partition(self, key: JoinKeys, most: int) -> Read:
         """Its partition, if all of that fits, else the key alone."""
@@ -118,17 +124,20 @@ class TableReader:
         count = max(1, min(len(keys), count))
         too_many = most // BYTES_A_ROW + 1
         while True:
-            rows = self._fetch(self._queries.keys(keys.slice(0, count), too_many)).rows
+            fitting = most if count == 1 else min(most, _MOST)
+            asked = self._queries.keys(keys.slice(0, count), too_many, surely_over(fitting))
+            rows = self._fetch(asked).rows
             read = Read.whole(rows, count)
             self._row_bytes = _learn(self._row_bytes, read.nbytes, len(rows))
             self._rows_a_key = max(1.0, _learn(self._rows_a_key, len(rows), count))
-            if read.nbytes <= most or count == 1:
+            if read.nbytes <= fitting or count == 1:
                 return read
             count = max(1, count // 2)
 
-    def _blocks(self, first: int, end: int, *, on: bool = False) -> tuple[Read, Ints]:
-        """The rows of some blocks, and where each row lies."""
-        records = self._fetch(self._queries.blocks(first, None if on else end))
+    def _blocks(self, first: int, end: int, most: int, *, on: bool = False) -> tuple[Read, Ints]:
+        """The rows of some blocks, and where each row lies; the last are missing if it is over."""
+        query = self._queries.blocks(first, None if on else end, surely_over(most))
+        records = self._fetch(query)
         numbers = np.arange(first + 1, end + 1) << 16
         ends = np.searchsorted(records.places, numbers).astype(np.int64)
         if on:
@@ -148,6 +157,11 @@ def shortened(read: Read, pages: int, most: int) -> Read:
     if len(ends) == read.covers:
         return read
     return Read(part(read.rows, 0, int(ends[-1])), len(ends), ends)
+
+
+def _part_of_page(page: Read, places: Ints, most: int) -> Read:
+    """The first rows of a page. Whether more come behind them is asked for: some may be missing."""
+    return first_rows(Read(page.rows, 0, page.ends), places + 1, most)
 
 
 def _target(most: int) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dovetail.errors import TooLongError
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
 from dovetail.master.session import Session
@@ -70,6 +71,9 @@ class PostgresRelation:
         self.codec = RowCodec(pa.schema([(name, field.arrow) for name, field in fields]))
         self.key = pa.schema([(name, sent(description.columns[name]).arrow) for name in key])
         self._queries = Queries(description.table, self._key, columns_of(fields), where=where)
+        self._texts = description.texts_among([*key, *columns])
+        if description.may_be_long:
+            self._queries.bound_by(self._texts)
         records = RecordReader(fields, int_key=self._key.is_int)
         self._reader = TableReader(session, self._queries, records.read)
         self._unique = self._key.unique if unique is None else unique
@@ -85,6 +89,13 @@ class PostgresRelation:
         return Relation(blocks + room, self._reader.page_bytes, unique=self._unique, in_parts=True)
 
     def read(self, request: Request, most: int) -> Read:
+        try:
+            return self._read(request, most)
+        except TooLongError:  # rows have become long, or were compressed by far
+            self._queries.bound_by(self._texts)
+            return self._read(request, most)
+
+    def _read(self, request: Request, most: int) -> Read:
         if isinstance(request, Pages):
             return self._reader.pages(request, most, on=True)
         if isinstance(request, Partition):
