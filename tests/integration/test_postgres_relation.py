@@ -280,6 +280,23 @@ def test_an_empty_table_has_no_rows_for_anyone(algorithm, database, connection):
     assert sorted(rows, key=str) == [{"id": 1, "v": None}, {"id": None, "v": None}]
 
 
+@pytest.mark.parametrize("sort", ["text", "composite"])
+def test_a_key_with_a_nul_has_no_row_and_ends_nothing(sort, database, connection):
+    """PostgreSQL's texts cannot have one, so it takes no statement that does."""
+    stream, names = load(connection, sort, rows=60, events=40)
+    texts = ("\0", "nul \0 within", "key 7\0")
+    odd = pa.RecordBatch.from_pylist(
+        [{"a": 1, names[-1]: text, "e": -1} for text in texts], stream[0].schema
+    )
+    stream = [odd.slice(0, 1), *stream, odd]
+    same = " AND ".join(f"s.{name} = r.{name}" for name in names)
+    expected = connection.execute(SQL["left"].format(same=same)).fetchall()
+    expected += [(-1, None, None)] * 4
+    for algorithm in ALGORITHMS:
+        joined = join(stream, Postgres(database, "r"), on=names, how="left", algorithm=algorithm)
+        assert got(joined) == sorted(expected, key=repr), algorithm
+
+
 @pytest.fixture
 def relation(database, connection):
     """500 rows, the n-th of key n // 5, some of them large."""

@@ -44,6 +44,8 @@ build for the database than to begin anew."""
 _MOST = 4 * _LARGEST_READ
 """Bytes beyond which a read counts as too long, whatever there is room for: PostgreSQL's values end
 at 1 GB. A single row of a page, and a single key, may take more."""
+_NUL = 0
+"""PostgreSQL's texts have no such character, and it takes no statement that has one."""
 _OLD = 0.75
 """Weight of what was known in the average of sizes."""
 _FULL = 0.9
@@ -116,10 +118,15 @@ class TableReader:
 
     def partition(self, key: JoinKeys, most: int) -> Read:
         """Its partition, if all of that fits, else the key alone."""
+        if not len(_storable(key)):
+            return self._nothing()
         found = self._partitions.holding(key, int(_target(most)))
         return self.rows_of(key, most) if found is None else found
 
     def rows_of(self, keys: JoinKeys, most: int) -> Read:
+        keys = _storable(keys)
+        if not len(keys):
+            return self._nothing()
         count = int(_target(most) / (self._row_bytes * self._rows_a_key))
         count = max(1, min(len(keys), count))
         too_many = most // BYTES_A_ROW + 1
@@ -144,6 +151,10 @@ class TableReader:
             ends[-1] = len(records.rows)
         return Read(records.rows, end - first, ends), records.places
 
+    def _nothing(self) -> Read:
+        """What is found for a key that no row can have."""
+        return Read.whole(self._decode(b"").rows)
+
     def _fetch(self, query: sql.Composed) -> Records:
         return self._decode(self._session.value(query) or b"")
 
@@ -157,6 +168,15 @@ def shortened(read: Read, pages: int, most: int) -> Read:
     if len(ends) == read.covers:
         return read
     return Read(part(read.rows, 0, int(ends[-1])), len(ends), ends)
+
+
+def _storable(keys: JoinKeys) -> JoinKeys:
+    """The keys before the first that no row can have, as there is a NUL in it."""
+    bounds = keys.texts.bounds
+    nuls = np.flatnonzero(keys.texts.data[bounds[0] : bounds[-1]] == _NUL)
+    if not len(nuls):
+        return keys
+    return keys.slice(0, int(np.searchsorted(bounds, bounds[0] + nuls[0], side="right")) - 1)
 
 
 def _part_of_page(page: Read, places: Ints, most: int) -> Read:
