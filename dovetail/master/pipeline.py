@@ -83,7 +83,7 @@ class PipelineRelation:
         """A read that takes longer than `limit_s` is a SlowError."""
         self._pipeline = pipeline
         self._session = session_of(database_url, pipeline, limit_s)
-        self._ahead = Ahead()
+        self._ahead = Ahead(self._session.cancel)
         self._read_ahead = read_ahead
         self._slots: frozenset[int] | None = None
         self._last: Snapshot | None = None

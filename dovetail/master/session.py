@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -34,6 +34,7 @@ _CONNECTION: dict[str, Any] = {
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _UTF8 = "SET client_encoding = 'UTF8'"
 """What events and Arrow's text are in, whatever the database is encoded in."""
+_CANCEL_S = 5.0
 LONGEST_S = 240.0
 """Who reads for longer counts as dead to its consumer group (`max.poll.interval.ms`)."""
 
@@ -60,6 +61,7 @@ class Session:
         self._cure = cure
         self._usual_s = self._limit_s = limit_s
         self._connection: psycopg.Connection[Any] | None = None
+        self._cancelled = False
         self._clock = 0.0, 0.0
         self.queries = 0
         """How often `value` was asked for."""
@@ -76,8 +78,8 @@ class Session:
                 f"{told(error)}; leave out its longest column, or shorten it"
             ) from error
         except psycopg.OperationalError as error:
-            slow = isinstance(error, psycopg.errors.QueryCanceled) and self._usual_s
-            if slow:
+            ended = isinstance(error, psycopg.errors.QueryCanceled) and not self._cancelled
+            if ended and self._usual_s:
                 raise self._slow(error) from error
             self.close()
             raise Unavailable(f"PostgreSQL cannot be read: {told(error)}") from error
@@ -108,6 +110,14 @@ class Session:
             showed, at = self._clock
             return showed + time.monotonic() - at
 
+    def cancel(self) -> None:
+        """End the statement that another thread waits for, if the database can be told so."""
+        connection, self._cancelled = self._connection, True
+        if connection is not None:
+            # Who cannot be told within that time does not answer the statement either.
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=_CANCEL_S)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -117,6 +127,7 @@ class Session:
         if self._connection is None:
             parts_of(self._url)
             self._connection = psycopg.connect(self._url, autocommit=True, **_CONNECTION)
+            self._cancelled = False
             for setting in self._settings:
                 self._connection.execute(setting)
             if self._usual_s:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
+from psycopg import sql
 
 from dovetail.errors import MasterDataError, SlowError, Unavailable
 from dovetail.join.algorithms import ALGORITHMS, Parameters
@@ -462,6 +464,21 @@ def test_on_spark_a_read_has_as_long_as_any_may_take_at_once(table, database):
         assert relation.facts.pages
         with relation._session.connection() as connection:
             assert connection.execute("SHOW statement_timeout").fetchone() == ("4min",)
+
+
+def test_who_keeps_other_slots_does_not_wait_for_a_slow_read(table, relation_of):
+    """Slots change in a rebalance, which the broker waits for; the database is no slower for it."""
+    relation = relation_of(table, ["v"], limit_s=60.0)
+    relation.renew()
+    slow = sql.SQL("SELECT pg_sleep(60)::text::bytea").format()
+    relation._ahead.start(1, lambda: relation._session.value(slow))
+    began = time.monotonic()
+    relation.keep(frozenset({1}))
+    assert time.monotonic() - began < 20
+    assert relation.renew() is not None
+    assert len(whole_cycle(relation)) < 2000
+    shown = relation._session.value(sql.SQL("SHOW statement_timeout").format())
+    assert shown == "1min", "which is not doubled"
 
 
 def test_a_connection_lost_between_reads_by_key_makes_the_next_cycle_a_new_one(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 _WORTHWHILE = 256 << 10
 """Bytes below which two halves, one read ahead, are slower than a whole."""
 
+_WAITED_S = 1.0
+"""So long a read that nobody wants is waited for: its connection need not be made anew."""
+
 
 class Ahead:
     """Whoever starts a read leaves its session alone until it is taken or forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        """`cancel` ends the statement of a read that nobody wants any more."""
+        self._cancel = cancel
         self._thread = ThreadPoolExecutor(1, "read-ahead")
         self._first = 0
         self._reading: Future[Read] | None = None
@@ -40,9 +45,18 @@ class Ahead:
         return read if self._first == first else None
 
     def forget(self) -> bool:
-        """Wait for what is on its way and drop it; tell whether it came."""
+        """Drop what is on its way; tell whether it came.
+
+        Who rebalances cannot wait as long as a slow statement may take: it is ended.
+        """
         reading, self._reading = self._reading, None
-        return reading is None or reading.exception() is None
+        if reading is None:
+            return True
+        if wait([reading], _WAITED_S).not_done:
+            self._cancel()
+            wait([reading])
+            return False
+        return reading.exception() is None
 
     def close(self) -> None:
         self.forget()
