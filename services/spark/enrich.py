@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from dovetail.errors import ConfigError, Unavailable
+from dovetail.errors import ConfigError, SlowError, Unavailable
 from dovetail.join.line import CrowdedError
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.spec import Engine
@@ -49,6 +49,7 @@ from services.spark.enrich_orders import EnrichOrders
 from services.spark.enrich_overload import BatchGuard
 from services.spark.enrich_places import placed
 from services.spark.enrich_service import EnrichService
+from services.spark.enrich_size import BatchSize
 from services.spark.kafka import kafka_options
 from services.spark.scratch import Scratch, local_folder, unwritable
 from services.spark.session import is_local
@@ -76,6 +77,8 @@ _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 _LOOK_EVERY_S = 0.2
 _NEW_PARTITIONS_S = 10.0
 """So often it is looked whether the source has got more of them."""
+_IDLE = "Waiting for data to arrive"
+"""What Spark says of a query that has nothing to do."""
 _ASKED_WITHIN_S = 5.0
 _SCANS = 4
 """So many times what the nodes' memory holds is a batch: it then reads R so often, and what Spark
@@ -157,6 +160,7 @@ def keep_running(
 ) -> None:
     """Run as ordered until told to stop; what fails is tried again after a pause."""
     failures = 0
+    trouble = ""
     application = build(orders.standing.revision.pipeline)
     service.ask = application.ask
     while not stopping.is_set():
@@ -171,27 +175,31 @@ def keep_running(
                 application.move(standing.move)
             if not standing.rests:
                 application.start()
-            service.obeys(standing)
+            service.obeys(standing, trouble)
             while not stopping.wait(_LOOK_EVERY_S):
                 latest = orders.standing
                 if not latest.is_like(standing):
                     service.trouble = "it ends a batch, to go on as it was ordered to"
                     break
-                service.obeys(latest)
                 if not standing.rests:
                     application.check()
+                trouble = _still(trouble, application, answered)
+                service.obeys(latest, trouble)
         except (Unavailable, PySparkException) as error:
             if application.batches > answered:
                 failures = 0
             pause = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
             failures += 1
-            service.trouble = _cause(error)
-            log.warning(
-                "batch undone, trying again", extra={"reason": service.trouble, "pause_s": pause}
-            )
+            service.trouble = trouble = _cause(error)
+            log.warning("batch undone, trying again", extra={"reason": trouble, "pause_s": pause})
             stopping.wait(pause)
         finally:
             application.stop()
+
+
+def _still(trouble: str, application: Enrichment, answered: int) -> str:
+    """What a batch has failed by, until another is answered, or none waits."""
+    return "" if not trouble or application.works(answered) else trouble
 
 
 class Enrichment:
@@ -210,7 +218,7 @@ class Enrichment:
         self._topology = Topology(pipeline)
         self._spark = spark
         self._note = note
-        self._batch = batch
+        self._size = BatchSize(batch)
         self._guard = threading.Lock()
         self._stopping = False
         self._query: StreamingQuery | None = None
@@ -239,6 +247,7 @@ class Enrichment:
         positions = beginnings(states.values(), self._partitions)
         if self._overload:
             self._overload.begin(positions)
+            self._overload.most_events = self._size.events
         self._stopping = self._settled = False
         self._arrow.begin()
         for option, value in _OPTIONS.items():
@@ -249,7 +258,7 @@ class Enrichment:
             .options(**kafka_options(self._settings))
             .option("assign", json.dumps({source.name: list(positions)}))
             .option("startingOffsets", json.dumps({source.name: positions}))
-            .option("maxOffsetsPerTrigger", self._batch)
+            .option("maxOffsetsPerTrigger", self._size.events)
             .option("kafka.isolation.level", "read_committed")
             .option("kafka.max.poll.records", 20_000)
             .option("kafka.max.partition.fetch.bytes", 8 << 20)
@@ -306,14 +315,25 @@ class Enrichment:
             raise error
         if not self._query.isActive:
             raise Unavailable("the streaming query has ended by itself")
+        if self._size.may_grow:
+            self._size.grow()
+            self._begin_anew(f"batches have up to {self._size.events} events again")
         now = time.monotonic()
         if now - self._looked < _NEW_PARTITIONS_S:
             return
         self._looked = now
         if partitions_of(admin_of(self._settings), self._topology.source) > self._partitions:
-            log.info("partitions added to the source: beginning anew")
-            self.stop()
-            self.start()
+            self._begin_anew("partitions added to the source")
+
+    def _begin_anew(self, why: str) -> None:
+        log.info("beginning anew", extra={"reason": why})
+        self.stop()
+        self.start()
+
+    def works(self, answered: int) -> bool:
+        """Whether more batches than so many are answered, or none waits, or it is to rest."""
+        query = self._query
+        return self.batches > answered or query is None or query.status["message"] == _IDLE
 
     def stop(self) -> None:
         """End when the batch under way is committed; a later start goes on behind it."""
@@ -370,10 +390,14 @@ class Enrichment:
             except PySparkException as error:
                 if CrowdedError.__name__ in str(error):
                     self._caution *= _MORE_CAUTION
+                if SlowError.__name__ in str(error):
+                    self._size.too_slow()
                 raise
             self._caution, self._settled = 1, self._is_local
             self._arrow.note(reports)
             seconds = time.monotonic() - began
+            events = sum(report.counts[ledger.IN] for report in reports)
+            self._size.took(events, max((report.seconds for report in reports), default=0.0))
             if self._overload:
                 self._overload.note(reports, seconds)
             self.batches += 1

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 30.0
 _TRANSACTION_MS = 600_000
-"""What a node may take for its part of a batch. Only one that is never tried again keeps readers
-of the output waiting for so long."""
+"""What a node may take for its part of a batch; to read R, most of it (enrich_size.py). Only one
+that is never tried again keeps readers of the output waiting for so long."""
 
 _NOTHING = Written(())
 

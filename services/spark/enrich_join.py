@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dovetail.errors import TooManyRowsError
+from dovetail.errors import SlowError, TooManyRowsError
 from dovetail.join.caching import CachePhase
 from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
@@ -60,6 +60,7 @@ from services.disk_phase.settings import shares
 from services.mapper.handler import send_shed
 from services.spark.enrich_build import build_chosen_join
 from services.spark.enrich_choice import LOOKUP, SCAN, TRIAL_KEYS, Choice
+from services.spark.enrich_size import READING_S
 from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class TableJoin:
             self._make = partial(build_chosen_join, pipeline, self._relation, left)
         self._join, self._emigration = self._make()
         self._chosen = False
+        self._read_until = 0.0
         self._reads = 0
         self.reading_s = 0.0
         """What reading R has taken in this batch."""
@@ -169,6 +171,7 @@ class TableJoin:
                 self._line.clear()
         self._finished = False
         self._chosen = False
+        self._read_until = time.monotonic() + READING_S
         self.reading_s = 0.0
         self._reads = self._join.engine.figures.reads
         # A further table's keys are of any slot, whichever slot their events are of.
@@ -320,6 +323,7 @@ class TableJoin:
 
     def _read(self) -> None:
         """Read R once, and answer whom that completes."""
+        self._require_time()
         if not self._chosen:
             self._choose()
         began = time.monotonic()
@@ -335,6 +339,16 @@ class TableJoin:
                 self._answer(self._join.more())
             self._migrate()
         self._window.advance()
+
+    def _require_time(self) -> None:
+        """Raise while it can be told why: later the broker says no more than that it is fenced."""
+        if time.monotonic() > self._read_until:
+            raise SlowError(
+                f"reading {self._pipeline.master.table} for the events of a batch takes a node "
+                f"longer than {READING_S:.0f} s, and the broker ends its transaction: the next "
+                f"batch has half as many; look at what the database does (pg_stat_activity), or "
+                f"let it have less to do"
+            )
 
     def _answer(self, joined: Joined, *, cached: bool = False) -> None:
         """Send answers, or let them stand in line."""

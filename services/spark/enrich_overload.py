@@ -78,7 +78,7 @@ class BatchGuard:
     ) -> None:
         """`ends` tells where the source's partitions end; a batch has `most_events` at most."""
         self._ends = ends
-        self._most = most_events
+        self.most_events = most_events
         self._clock = clock
         self._limit = overload.when_behind
         # Which events are shed is the nodes' matter: they have the keys.
@@ -106,7 +106,7 @@ class BatchGuard:
 
     def admission(self) -> Admission | None:
         """Look at what waits before a batch; None if all of it goes on."""
-        events = min(self._look(), self._most)
+        events = min(self._look(), self.most_events)
         if not self._shedder.shedding or not events or self._event_s is None:
             return None
         given = self._limit / 2 * self._abreast

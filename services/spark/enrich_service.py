@@ -93,10 +93,10 @@ class EnrichService:
         self._thread.join(timeout=5)
         self._heart.stop()
 
-    def obeys(self, standing: Standing) -> None:
-        """Say that this is what is done now."""
+    def obeys(self, standing: Standing, trouble: str) -> None:
+        """Say that this is what is done now, or tried."""
         self._obeyed = standing
-        self.trouble = ""
+        self.trouble = trouble
 
     def note(self, reports: list[Report], seconds: float, figures: Mapping[str, float]) -> None:
         """Show what a batch did."""
