@@ -160,7 +160,7 @@ PIPELINE_EVENTS = _counter(
 )
 PIPELINE_BACKFILLED = _counter(
     "pipeline_backfilled_events",
-    "Events that backfill has completed, by what had become of them before",
+    "Events that backfill has given another outcome, by what had become of them before",
     *("pipeline", "outcome"),
 )
 PIPELINE_OUTPUTS = _counter("pipeline_outputs", "Messages sent to the sink", "pipeline")

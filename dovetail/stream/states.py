@@ -47,7 +47,7 @@ _BACK = 8
 """So many offsets before the end the latest message is looked for first: it has a marker of its
 transaction behind it, and perhaps those of some that were aborted."""
 _FURTHER_BACK = 32
-_AT_ONCE = 10_000
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,20 @@ class StatesReader:
         consumer.assign([TopicPartition(self._topic.name, n, at) for n, at in starts.items()])
         try:
             while reading:
-                for message in consumer.consume(_AT_ONCE, 0.1):
-                    error = message.error()
-                    number = place_of(message)[0] if message.partition() is not None else -1
-                    if error is None:
-                        last[number] = message.value() or b""
-                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                        reading.discard(number)
-                    else:
-                        raise self._failure(error)
-                if reading and time.monotonic() > until:
-                    raise Unavailable(f"{self._topic.name} cannot be read: nothing comes")
+                # One by one: who asks for many waits for them, although the last has come.
+                message = consumer.poll(_POLL_S)
+                if message is None:
+                    if time.monotonic() > until:
+                        raise Unavailable(f"{self._topic.name} cannot be read: nothing comes")
+                    continue
+                error = message.error()
+                number = place_of(message)[0] if message.partition() is not None else -1
+                if error is None:
+                    last[number] = message.value() or b""
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    reading.discard(number)
+                else:
+                    raise self._failure(error)
         finally:
             consumer.unassign()
         return last
