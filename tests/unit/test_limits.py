@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dovetail.api import join
+from dovetail.api import at_least, join
 from dovetail.errors import ConfigError, TooManyRowsError
 from dovetail.join import collecting, entry
 from dovetail.join.engine import Engine
@@ -43,6 +43,14 @@ def test_no_read_holds_more_than_an_entry_can(monkeypatch):
     engine = Engine("srj", relation_of([1]).facts, 64 << 30)
     assert engine.disk_buffer == entry.LARGEST
     assert made == [(64 << 30) - entry.LARGEST]
+
+
+def test_a_condition_may_have_more_memory_than_a_read_can_use(monkeypatch):
+    monkeypatch.setattr("dovetail.join.overlap.engine.LARGEST", 100_000)
+    relation = {"since": range(3000), "v": range(3000)}
+    condition = at_least("at", "since")
+    out = joined({"at": [1, 2999]}, relation, on=(), condition=condition, memory="1MiB")
+    assert sorted(out["v"].to_pylist()) == sorted([0, 1, *range(3000)])
 
 
 def test_the_key_alone_is_let_go_that_no_entry_can_hold(monkeypatch):

@@ -82,7 +82,8 @@ class OverlapJoin:
         self.kind = kind
         self.relation = relation
         self.budget = memory
-        self.disk_buffer = disk_buffer or memory // _DISK_BUFFER_SHARE
+        # What answers an event from one read is an entry at most.
+        self.disk_buffer = min(disk_buffer or memory // _DISK_BUFFER_SHARE, LARGEST)
         self.figures = Figures()
         self._most_pages = min(self._fitting_pages(), relation.pages)
         self._window = new_window(memory - self.disk_buffer, _EVENT_BYTES)
@@ -243,11 +244,6 @@ class OverlapJoin:
             raise ConfigError(
                 f"a page of {self.relation.page_bytes} bytes does not fit into the disk buffer of "
                 f"{self.disk_buffer}: give the join more memory"
-            )
-        if self.disk_buffer > LARGEST:
-            raise ConfigError(
-                f"a disk buffer of {self.disk_buffer} bytes could answer an event with more than "
-                f"the {LARGEST} bytes that an entry holds: set it lower"
             )
         return max(1, fitting)
 
