@@ -74,6 +74,10 @@ def _plain(field: pa.Field) -> pa.DataType:
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    elif pa.types.is_string_view(kind):  # within a dictionary Arrow cannot resolve them
+        return pa.large_string()
+    elif pa.types.is_binary_view(kind):
+        return pa.large_binary()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

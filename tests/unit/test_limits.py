@@ -91,10 +91,19 @@ def test_any_order_may_be_asked_for(order):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_keys_of_a_relation_may_be_views_of_strings(algorithm):
-    views = pa.array(["a", "b", "b"], pa.string_view())
+def test_keys_and_columns_may_be_views(algorithm):
+    views = pa.array(["a", "b", "b", None], pa.string_view())
+    raw = pa.array([b"1", None, b"33" * 20, b""], pa.binary_view())
     stream = {"k": ["b", "a", "c"]}
-    out = joined(stream, {"k": views, "v": [1, 2, 3]}, algorithm=algorithm)
-    assert sorted(out["v"].to_pylist()) == [1, 2, 3]
-    with pytest.raises(ConfigError, match="'k' is of type string_view"):
-        joined({"k": views}, {"k": ["a"]}, algorithm=algorithm)
+    out = joined(stream, {"k": views, "v": raw, "t": views}, algorithm=algorithm)
+    rows = sorted(map(str, zip(*(out[name].to_pylist() for name in "kvt"), strict=True)))
+    assert rows == sorted(map(str, [("b", None, "b"), ("b", b"33" * 20, "b"), ("a", b"1", "a")]))
+    out = joined({"k": views, "e": raw}, {"k": ["a"]}, algorithm=algorithm)
+    assert out.to_pylist() == [{"k": "a", "e": b"1"}]
+
+
+def test_a_dictionary_of_views_is_refused():
+    """Arrow itself cannot take their values."""
+    views = pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["a"], pa.string_view()))
+    with pytest.raises(ConfigError, match="'v' is of type dictionary"):
+        joined({"k": [1]}, {"k": [1], "v": views})
