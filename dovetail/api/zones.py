@@ -66,7 +66,12 @@ class Zones:
 
 
 def zones(pieces: Pieces, on: Sequence[str]) -> Zones | None:
-    """Find a column of the key in whose order the pieces lie; None if there is none."""
+    """Find a column of the key in whose order the pieces lie; None if there is none.
+
+    Of several the one by which fewest neighbours share a value: where all rows have one shop, the
+    order of shops says nothing, and that of products where to look.
+    """
+    best, shares = None, 0
     for place, name in enumerate(on):
         kind = sort_of(pieces.schema.field(name).type)
         spans = pieces.spans(name) if kind in ("int", "text") else None
@@ -74,8 +79,11 @@ def zones(pieces: Pieces, on: Sequence[str]) -> Zones | None:
             is_int = kind == "int"
             ends = np.array([spans[piece] for piece in kept], object).reshape(-1, 2)
             least, largest = (_values(column.tolist(), is_int) for column in ends.T)
-            return Zones(name, len(on), place, kept, least, largest, is_int)
-    return None
+            shared = int((largest[:-1] == least[1:]).sum())
+            if best is None or shared < shares:
+                best = Zones(name, len(on), place, kept, least, largest, is_int)
+                shares = shared
+    return best
 
 
 def _in_order(spans: list[Span]) -> list[int] | None:

@@ -61,6 +61,19 @@ def test_a_partition_whose_first_key_is_too_large_has_no_row_of_it(opened):
     assert len(relation.read(Partition(ints(5)), 2_000).rows) == 500
 
 
+@pytest.mark.parametrize("on", [["shop", "product"], ["product", "shop"]])
+def test_a_composite_key_is_sought_by_the_column_that_tells_pieces_apart(on, tmp_path):
+    path = tmp_path / "r.parquet"
+    table = pa.table({"shop": ["a"] * 60, "product": range(60), "r": range(60)})
+    pq.write_table(table, path, row_group_size=10)
+    relation = ArrowSource(ParquetFile(path)).open(on, ["r"], unique=None)
+    parts = {"shop": "a", "product": "25"}
+    sought = texts("\x1f".join(parts[name] for name in on))
+    read = relation.read(Partition(sought), AMPLE)
+    assert len(read.rows) == 10, "all keys of its row group are answered by one read"
+    assert len(relation.read(Keys(sought), AMPLE).rows) == 1
+
+
 def test_a_key_in_no_row_group_is_answered_without_reading_one(opened):
     relation = opened([1, 2, 8, 9], group=2)
     relation._pieces.read = None
