@@ -139,7 +139,8 @@ class Scan:
     def _over(self, relation: Relation) -> None:
         self._relation = relation
         fitting = self._disk_buffer // relation.page_bytes
-        self._most_pages = min(max(1, fitting), relation.pages)
+        # Who reads in parts ends before a page that does not fit: the others are no larger for it.
+        self._most_pages = min(fitting or relation.pages, relation.pages)
         if not (fitting or relation.in_parts):
             raise ConfigError(
                 f"a page of {relation.page_bytes} bytes does not fit into the disk buffer of "

@@ -10,14 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.errors import MasterDataError
+from dovetail.errors import MasterDataError, TooManyRowsError
+from dovetail.join.algorithms import ALGORITHMS
 from dovetail.join.columns import Column, JoinKeys
+from dovetail.join.engine import Engine, fed
 from dovetail.join.entry import MasterRows
-from dovetail.join.exchange import NOTES_A_ROW, Keys, Pages, Partition
+from dovetail.join.exchange import NOTES_A_ROW, Events, Keys, Pages, Partition
+from dovetail.join.phase import Relation
 from dovetail.master.snapshot.files import Caching
 from dovetail.master.snapshot.order import sorted_rows
 from dovetail.master.snapshot.relation import SnapshotRelation
 from dovetail.master.snapshot.writer import write_snapshot
+from tests.unit.engine_kit import rows_each
 from tests.unit.test_snapshot_writer import int_rows, listed, text_rows
 
 AMPLE = 1 << 24
@@ -170,11 +174,64 @@ def test_no_partition_has_a_part_of_a_key_only(tmp_path, rows_a_page, pages):
         assert all(read.count(other) == STRADDLING.count(other) for other in read)
 
 
-def test_a_partition_that_does_not_fit_is_refused(tmp_path):
+def test_a_key_whose_own_rows_do_not_fit_is_refused(tmp_path):
     relation = in_pages_of(tmp_path, 3, STRADDLING)
-    with pytest.raises(MasterDataError, match=r"join key 2 take 688 bytes.*partition_pages"):
-        relation.read(Partition(one(2)), 300)
+    for asked in (Partition(one(2)), Keys(one(2))):
+        with pytest.raises(TooManyRowsError, match=r"join key 2 take 456 bytes.*more memory"):
+            relation.read(asked, 300)
+        assert keys_read(relation.read(asked, 456)) == [2] * 6
     assert keys_read(relation.read(Partition(one(9)), 300)) == [7, 7, 9]
+
+
+WIDE = 20
+"""The key with a row of 100,000 bytes; the others have 60."""
+
+
+def wide_snapshot(tmp_path, *, text):
+    keys = [key for key in range(40) for _ in range(1 + key % 3)]
+    master = text_rows(keys).keys if text else JoinKeys.of_ints(np.array(keys, np.int64))
+    rows = Column.of(
+        [b"{%d}" % i + b"x" * (99_000 if k == WIDE else 60) for i, k in enumerate(keys)]
+    )
+    master = MasterRows(master, rows)
+    relation = snapshot_of(tmp_path, master, 40_000, direct=False)
+    assert 1 < relation.facts.pages < 30, "there are neighbours"
+    return relation, master
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_wide_row_parks_its_own_key_alone(tmp_path, algorithm, text):
+    relation, _ = wide_snapshot(tmp_path, text=text)
+    engine = Engine(algorithm, Relation(), 100_000, disk_buffer=30_000)
+    engine.renew(relation.facts)  # as a new version is taken over
+    asked = (text_rows(range(45)) if text else int_rows(range(45))).keys
+    events = Events(asked, Column.of([b"{}"] * 45), np.arange(45))
+    assert engine.offer(events).accepted == 45
+    rows, parked = {}, []
+    while (request := engine.wants()) is not None:
+        try:
+            for answers in fed(engine, relation.read(request, engine.disk_buffer)):
+                rows |= zip(answers.ids.tolist(), rows_each(answers), strict=True)
+        except TooManyRowsError:
+            parked += engine.dismiss().ids.tolist()
+    assert parked == [WIDE]
+    assert rows == {k: 1 + k % 3 if k < 40 else 0 for k in range(45) if k != WIDE}
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("most", [1_000, 30_000, 150_000])
+def test_a_page_that_does_not_fit_comes_in_parts(tmp_path, most, text):
+    relation, master = wide_snapshot(tmp_path, text=text)
+    pages = relation.facts.pages
+    page, place, seen = 0, 0, []
+    while page < pages:
+        read = relation.read(Pages(page, pages - page, pages, place), most)
+        assert read.nbytes <= most or len(read.rows) == 1
+        assert read.ends[-1] == len(read.rows)
+        seen += listed(read.rows)
+        page, place = page + read.covers, read.place
+    assert sorted(seen) == sorted(listed(master))
 
 
 @pytest.mark.parametrize("depth", [1, 8])

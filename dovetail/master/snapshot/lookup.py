@@ -10,6 +10,7 @@
    many keys are copied together (pick.py), batch by batch, so that pages and rows together stay
    within the bytes that a read may take: half for pages, a quarter for rows, and a quarter to
    put the batches together.
+4. If the pages around a key do not fit, its own rows are read alone (wide.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dovetail.master.snapshot import pick, place
 from dovetail.master.snapshot.ahead import Ahead
 from dovetail.master.snapshot.files import Buffer
 from dovetail.master.snapshot.fill import sliced
+from dovetail.master.snapshot.wide import Wide
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Ints, JoinKeys
@@ -41,6 +43,7 @@ class Looker:
         self._reader = reader
         self._buffer = Buffer()
         self._ahead = Ahead(layout, reader, read_ahead=read_ahead)
+        self._wide = Wide(layout, reader)
         self._largest = place.largest_page(layout.shape)[1]
 
     def forget(self) -> None:
@@ -52,7 +55,8 @@ class Looker:
         """Read the group of so many pages, or as many as fit, that holds the key's first row.
 
         It goes on where the key does. Any other key that has rows beyond the group's ends is
-        left out: it comes with the partition that is read for it.
+        left out: it comes with the partition that is read for it. So do all others where not even
+        the key's own pages fit.
         """
         self._buffer = Buffer()
         pages = self._layout.whole(pages)
@@ -61,7 +65,8 @@ class Looker:
         size = place.read_bytes(self._shape, first, end)
         if doubled and 2 * size > most:  # of one key
             doubled = False
-        _require_fit(key, size, most)
+        if size > most:
+            return Read.whole(self._own_rows(key, first, end, most))
         run = self._ahead.read(first, end)
         if run.end != end:  # it was read ahead for a key that goes on elsewhere
             run = self._ahead.read(first, end)
@@ -144,24 +149,35 @@ class Looker:
         return self._buffer, pick.find(self._layout, fill, self._buffer, values, runs)
 
     def _alone(self, key: JoinKeys, first: int, end: int, most: int) -> MasterRows:
-        rows = self._pages(first, end, key, most)
-        start = int(np.searchsorted(rows.keys.values, key.values[0], "left"))
-        stop = int(np.searchsorted(rows.keys.values, key.values[0], "right"))
-        return sliced(rows, start, stop)
-
-    def _pages(self, first: int, end: int, key: JoinKeys, most: int) -> MasterRows:
-        _require_fit(key, place.read_bytes(self._shape, first, end), most)
+        if place.read_bytes(self._shape, first, end) > most:
+            return self._own_rows(key, first, end, most)
         fill = self._layout.run(first, end)
         self._reader.read(fill, self._buffer)
-        return self._layout.master_rows(fill, self._buffer)
+        rows = self._layout.master_rows(fill, self._buffer)
+        return sliced(rows, *_range(rows.keys.values, key))
+
+    def _own_rows(self, key: JoinKeys, first: int, end: int, most: int) -> MasterRows:
+        """The key's rows alone, of pages that do not fit."""
+        if end - first > 2:  # those between the first and the last are all its own
+            _require_fit(key, place.read_bytes(self._shape, first + 1, end - 1), most)
+        heads = self._wide.heads(first, end)
+        start, stop = _range(heads.keys, key)
+        if stop > start:
+            _require_fit(key, int(heads.read_bytes(start)[stop - start - 1]), most)
+        return self._wide.rows(heads, start, stop)
+
+
+def _range(values: Ints, key: JoinKeys) -> tuple[int, int]:
+    """Where among sorted values a key's own are."""
+    start, stop = (int(np.searchsorted(values, key.values[0], side)) for side in ("left", "right"))
+    return start, stop
 
 
 def _require_fit(key: JoinKeys, size: int, most: int) -> None:
     if size > most:
         raise TooManyRowsError(
-            f"the pages that are read for join key {key.shown(0)} take {size} bytes, and the disk "
-            f"buffer has {most}: read smaller partitions (partition_pages), write the "
-            f"snapshot with smaller pages, or give the join more memory"
+            f"the rows of join key {key.shown(0)} take {size} bytes, and the disk buffer has "
+            f"{most}: give the join more memory, or take fewer columns"
         )
 
 

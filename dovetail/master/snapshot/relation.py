@@ -6,6 +6,8 @@
 | Partition | the `partition_pages` pages around a key, one range of every file (lookup.py)  |
 | Keys      | the distinct pages of all keys, several at a time, cut to their rows (lookup.py) |
 
+Of pages that do not fit into a read only the rows that are wanted are read (wide.py).
+
 What `read` returns lies in a buffer that the next `read` fills again: feed it to the engine
 first. The engine copies what it keeps.
 
@@ -73,7 +75,9 @@ class SnapshotRelation:
     @property
     def facts(self) -> Relation:
         held = self.manifest
-        return Relation(held.pages, held.largest_page, unique=held.unique, rows=held.rows)
+        return Relation(
+            held.pages, held.largest_page, unique=held.unique, rows=held.rows, in_parts=True
+        )
 
     @property
     def caching(self) -> Caching:
@@ -89,7 +93,8 @@ class SnapshotRelation:
     def read(self, request: Request, most: int) -> Read:
         """Read what the engine wants, in no more than `most` bytes; it lasts until the next read.
 
-        Pages are read up to R's end, and keys as far as their rows fit: one of them at least.
+        Pages are read up to R's end, and keys as far as their rows fit: one of them at least, or a
+        row of a page.
         """
         if isinstance(request, Pages):
             self._looker.forget()

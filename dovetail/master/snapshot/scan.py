@@ -1,4 +1,7 @@
-"""Pages in order, the next ones on their way while these are joined (ahead.py)."""
+"""Pages in order, the next ones on their way while these are joined (ahead.py).
+
+A page that does not fit comes in parts (wide.py); `place` is the row of it at which to go on.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dovetail.join.exchange import Read
 from dovetail.master.snapshot import place
 from dovetail.master.snapshot.ahead import Ahead
 from dovetail.master.snapshot.fill import sliced
+from dovetail.master.snapshot.wide import Wide
 
 if TYPE_CHECKING:
     from dovetail.join.exchange import Pages
@@ -24,9 +28,13 @@ class Scanner:
         self._layout = layout
         self._largest = place.largest_page(layout.shape)[1]
         self._ahead = Ahead(layout, reader, read_ahead=read_ahead)
+        self._wide = Wide(layout, reader)
 
     def read(self, request: Pages, most: int) -> Read:
         """Read pages up to R's end, one at least; what comes behind it is asked for again."""
+        page = place.read_bytes(self._layout.shape, request.first, request.first + 1)
+        if request.place or page > most:
+            return self._part(request, most)
         doubled = self._ahead.doubles(most, self._largest)
         room = most // 2 if doubled else most
         end = self._end(request.first, request.count, room)
@@ -39,6 +47,15 @@ class Scanner:
 
     def forget(self) -> None:
         self._ahead.forget()
+
+    def _part(self, request: Pages, most: int) -> Read:
+        """As many rows of a page, from its place on, as fit; one does."""
+        heads = self._wide.heads(request.first, request.first + 1)
+        count = max(1, int(np.searchsorted(heads.read_bytes(request.place), most, "right")))
+        end = request.place + count
+        done = end == len(heads)
+        rows = self._wide.rows(heads, request.place, end)
+        return Read(rows, int(done), np.array([count]), 0 if done else end)
 
     def _end(self, first: int, count: int, room: int) -> int:
         end = place.end_within(self._layout.shape, first, count, room)

@@ -72,6 +72,7 @@ class SlotsRelation:
             max(part.page_bytes for part in facts),
             unique=all(part.unique for part in facts),
             rows=sum(part.rows for part in facts),
+            in_parts=True,
         )
 
     @property
@@ -102,7 +103,8 @@ class SlotsRelation:
         self._keep_only(part)
         pages = part.facts.pages
         first = request.first - (int(self._ends[nth]) - pages)
-        return part.read(Pages(first, min(request.count, pages - first), pages), most)
+        count = min(request.count, pages - first)
+        return part.read(Pages(first, count, pages, request.place), most)
 
     def _partition(self, request: Partition, most: int) -> Read:
         slot = int(self._mapper.slots(request.key)[0])
