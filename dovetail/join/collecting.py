@@ -5,8 +5,8 @@
 1. Rows are appended to their key page by page, in the pool.
 2. A key that has seen a whole cycle of pages is done, also in the middle of a read: behind
    that page its rows would come again.
-3. When the pool is full, the newest keys start over, so that the oldest is always done after
-   one cycle. If not even its rows find room, the caller has to make some.
+3. When the pool is full, the newest keys start over, so that the oldest is done after one cycle. If
+   not even its rows find room beside the events, the caller has to make some (scan.py).
 
 Memory: a chain of blocks a key, four bytes and the row for each.
 """

@@ -14,8 +14,8 @@
 Every event that was let in is answered once, with all its master rows, by `offer`, `feed` or
 `more`. Between any two calls the algorithm may be changed, unless answers are left.
 
-A key whose rows do not fit is let go without an answer, and no other: `feed` says so by a
-TooManyRowsError, and `dismiss` gives its events back.
+A key whose rows do not fit, though nobody is let in and whoever could has left, is let go without
+an answer, and no other: `feed` says so by a TooManyRowsError, and `dismiss` gives its events back.
 
 Memory: a disk buffer, into which every read must fit, and a pool (pool.py) for the rest;
 together never more than the budget. Answers belong to the caller and do not count: a slice of those
@@ -36,7 +36,7 @@ from dovetail.join.columns import Column
 from dovetail.join.entry import LARGEST, MasterRows
 from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Pages, Read
 from dovetail.join.held import Held
-from dovetail.join.pending import UNBOUNDED
+from dovetail.join.pending import NOBODY, UNBOUNDED
 from dovetail.join.splice import slice_bytes
 
 if TYPE_CHECKING:
@@ -263,6 +263,9 @@ class Engine:
             raise ValueError("there are answers left to the last read: take them by more()")
 
     def _admit(self, events: Events) -> Admitted:
+        self.held.draining = self.held.draining and self.pending > 0
+        if self.held.draining:
+            return NOBODY
         terms = self._terms()
         admitted = self.held.pending.admit(events, terms)
         if admitted.events or not len(events) or self.pending:

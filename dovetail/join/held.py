@@ -20,6 +20,8 @@ class Held:
         self.cached = CachedEntries(self.pool)
         self.too_large: Ints | None = None
         """The key whose rows did not fit into pool or entry; whoever waits longest if unknown."""
+        self.draining = False
+        """Whether nobody is let in, not even by a hit, before all that is pending has left."""
 
     @property
     def blocks(self) -> int:

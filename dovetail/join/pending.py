@@ -74,6 +74,7 @@ from dovetail.join.records import (
     state_of,
     tag_in,
     text_length,
+    unlink,
 )
 from dovetail.kernels import kernel
 
@@ -117,6 +118,10 @@ class Admitted:
     """Positions of the events that the cache answers."""
     owners: Ints
     """The record of each hit's key."""
+
+
+_NOTHING = np.empty(0, np.int64)
+NOBODY = Admitted(0, _NOTHING, _NOTHING)
 
 
 @dataclass(slots=True)
@@ -209,6 +214,10 @@ class Pending:
     def restart(self, start: int) -> None:
         """Forget what all keys have collected: `start` is the first page that they see."""
         _restart(self._pool, start)
+
+    def send_back(self, records: Ints, start: int) -> None:
+        """Let keys start over, as the newest: `start` is the first page that they see."""
+        _send_back(self._pool, records, start)
 
     def dismiss(self, records: Ints) -> Left:
         """Take out the events of pending keys without an answer, with all that these collected."""
@@ -375,6 +384,14 @@ def _restart(pool: Pool, start: int) -> None:
     while key != NONE:
         drop_rows(pool, key, start)
         key = field(pool, key, BEHIND)
+
+
+@kernel
+def _send_back(pool: Pool, records: Ints, start: int) -> None:
+    for nth in range(len(records)):
+        drop_rows(pool, records[nth], start)
+        unlink(pool, OLDEST, NEWEST, records[nth])
+        append(pool, OLDEST, NEWEST, records[nth])
 
 
 @kernel

@@ -21,8 +21,10 @@ already waiting shares what the key has seen and leaves with it: the rows are th
 hot keys take half the memory. A chunk of distinct keys leaves exactly as in the paper.
 
 Memory: the disk buffer of b · v_P bytes, H_S, and, unless keys are unique, the rows that
-pending keys have collected. Room for those is kept free at the measured average of a key;
-if a read brings more, the newest keys start over (collecting.py), the oldest never.
+pending keys have collected. Room for those is kept free at the measured average of a key, and
+never less than a share of the pool; if a read brings more, the newest keys start over
+(collecting.py). If the oldest key's rows alone are more than events leave room for, it starts over
+as the newest, and nobody is let in before it is done: whoever leaves makes room for it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 _NOBODY = np.empty(0, np.int64)
 _FIRST_GUESS = 3.0
 """Blocks that a key's rows take, before any key is done: one row of 120 bytes."""
+_ROWS_SHARE = 16
+"""One block in so many is kept for rows, also where a few keys' events could fill the pool."""
 _MEMORY = 0.05
 """Weight of the latest read in the average of blocks a key."""
 
@@ -73,6 +77,7 @@ class Scan:
         self._disk_buffer = disk_buffer
         self._cycles = self._seen = self._place = 0
         self._rows_a_key = _FIRST_GUESS
+        self._sent_back = 0
         self._tuner = tuner
         self._over(relation)
         self.tune(pages or UNBOUNDED, events)
@@ -99,7 +104,7 @@ class Scan:
         return self._cycles + self._seen // self._relation.pages
 
     def begin(self, held: Held) -> None:
-        self._place = 0
+        self._place = self._sent_back = 0
         held.pending.restart(self._seen)
 
     def renew(self, held: Held, relation: Relation) -> None:
@@ -111,11 +116,13 @@ class Scan:
         start = self._seen + bool(self._place)
         if self._relation.unique:
             return Admission(start=start, events=self.events)
-        rows = round(self._rows_a_key)
+        # One at least, however few keys have a row: whoever has one needs a block for it.
+        rows = max(1, round(self._rows_a_key))
+        for_rows = max(rows * held.pending.keys, held.blocks // _ROWS_SHARE)
         return Admission(
             start=start,
             events=self.events,
-            kept_free=max(0, rows * held.pending.keys - held.collected_blocks),
+            kept_free=max(0, for_rows - held.collected_blocks),
             rows_a_key=rows,
         )
 
@@ -166,23 +173,26 @@ class Scan:
             self._average(collected - held.collected_blocks, len(done))
             if at == len(matches[0]):
                 return Settled.together(settled)
-            if not len(held.cached):
-                stuck = matches[1][at : at + 1]
-                return self._all_over(held, Settled.together(settled), read, stuck)
-            held.cached.shrink(0)
+            if len(held.cached):
+                held.cached.shrink(0)
+            else:
+                self._send_back(held, matches[1][at : at + 1], self._seen + len(read.ends))
 
     def _average(self, blocks: int, keys: int) -> None:
         if keys:
+            self._sent_back = 0
             self._rows_a_key += _MEMORY * (blocks / keys - self._rows_a_key)
 
-    def _all_over(self, held: Held, done: Settled, read: Read, stuck: Ints) -> Settled:
-        """A key's rows do not fit: say so, or first answer those that are done.
+    def _send_back(self, held: Held, stuck: Ints, start: int) -> None:
+        """A key's rows do not fit: it starts over behind all others, which make room by leaving.
 
-        Whoever is left then starts over; what they had collected of this read would be halved.
+        Say so if none of them can: each was the oldest once, and nobody has left since.
         """
-        if len(done.keys):
-            held.pending.restart(self._seen + len(read.ends))
-            return done
+        self._sent_back += 1
+        if self._sent_back < held.pending.keys:
+            held.pending.send_back(stuck, start)
+            held.draining = True
+            return
         held.too_large = stuck
         key = held.pending.keys_of(stuck)
         raise TooManyRowsError(

@@ -9,6 +9,7 @@ from dovetail.join.algorithms import ALGORITHMS, Parameters
 from dovetail.join.engine import Engine, fed
 from dovetail.join.in_order import InOrder
 from dovetail.join.kinds import JoinKind
+from dovetail.join.pending import UNBOUNDED
 from dovetail.join.scan import Scan
 from dovetail.join.seeds import SEEDS
 from tests.property.engine_cases import Case, Outputs, cases, colliding_keys, int_keys
@@ -141,6 +142,27 @@ def test_a_pool_that_is_too_full_for_the_rows_sets_keys_back_and_loses_none(case
     engine = Engine("meshjoin", relation.facts, 5_400 + DISK_BUFFER, disk_buffer=DISK_BUFFER)
     engine.phase._rows_a_key = 0.0
     check(drive(engine, relation, case, steps), case)
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "cmeshjoin", "ssbj"])
+@MODEST
+@given(seed=st.integers(0, 1 << 30), steps=steps, distance=st.sampled_from([UNBOUNDED, 10, 60]))
+def test_a_key_whose_rows_fill_half_a_pool_is_answered_when_others_have_left(
+    algorithm, seed, steps, distance
+):
+    chance = np.random.default_rng(seed)
+    counts = chance.choice([0, 1, 5, 40, 90, 120], 5)
+    master = chance.permutation(np.repeat(np.arange(5), counts)).tolist()
+    stream = chance.integers(0, 6, 100).tolist()
+    case = Case(master, stream, int_keys, unique=False, rows_a_page=10, padding=30)
+    relation = case.relation()
+    memory = 9_000 + DISK_BUFFER
+    engine = Engine(algorithm, relation.facts, memory, disk_buffer=DISK_BUFFER, distance=distance)
+    out = drive(engine, relation, case, steps)
+    check(out, case)
+    if distance != UNBOUNDED:
+        places = (np.array(out.ids) + 5) // 3
+        assert np.abs(places - np.arange(len(places))).max() <= distance
 
 
 @pytest.mark.parametrize("algorithm", ["srj", "ssbj", "hybridjoin", "cmeshjoin"])

@@ -145,6 +145,68 @@ def test_the_newest_keys_start_over_when_the_rows_do_not_fit_and_the_oldest_does
     assert set(rows.values()) == {12}
 
 
+def drive(engine, relation, events):
+    """Let all events in, whenever there is room; return m of each."""
+    at, rows = 0, {}
+    while at < len(events) or engine.pending:
+        offered = engine.offer(events.slice(at, len(events)))
+        at += offered.accepted
+        read = [read_once(engine, relation)] if engine.pending else []
+        for answers in [offered.answers, *read]:
+            rows |= zip(answers.ids.tolist(), rows_each(answers), strict=True)
+    return rows
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "ssbj"])
+def test_the_rows_of_few_keys_find_room_beside_the_events_of_many(algorithm):
+    relation = relation_of(range(0, 2000, 20), 5, size=20)
+    engine = engine_for(algorithm, relation, memory=40_100)  # 374 blocks: two a key fill them
+    engine.phase._rows_a_key = 0.1
+    keys = np.random.default_rng(0).permutation(2000)
+    expected = {i: int(key % 20 == 0) for i, key in enumerate(keys)}
+    assert drive(engine, relation, events_of(keys.tolist(), size=20)) == expected
+
+
+def test_the_rows_of_a_key_find_room_beside_its_own_events():
+    relation = relation_of([7] * 10 + [8] * 10, 4)
+    engine = engine_for("meshjoin", relation, memory=40_000)
+    expected = dict.fromkeys(range(1000), 10)
+    assert drive(engine, relation, events_of([7] * 1000)) == expected
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "cmeshjoin"])
+def test_a_key_whose_rows_find_no_room_starts_over_when_others_have_left(algorithm):
+    """Its 30 rows take 102 blocks of 375, and 23 are kept for rows."""
+    relation = relation_of([0] * 30 + [1, 2, 3], 4, size=200)
+    engine = engine_for(algorithm, relation, memory=40_000)
+    keys = [0, *(1 + i % 5 for i in range(600))]
+    events = events_of(keys, size=30)
+    let_in = engine.offer(events).accepted
+    assert let_in < len(events)
+    answered = []
+    while engine.pending:
+        answered += read_once(engine, relation).ids.tolist()
+        if engine.held.draining and engine.pending:
+            assert engine.offer(events.slice(let_in, len(events))).accepted == 0
+    assert answered[-1] == 0, "the others left before it"
+    assert sorted(answered) == list(range(let_in))
+    rows = drive(engine_for(algorithm, relation, memory=40_000), relation, events)
+    assert rows == {i: [30, 1, 1, 1, 0, 0][key] for i, key in enumerate(keys)}
+
+
+def test_of_keys_that_do_not_fit_together_one_is_let_go_and_the_other_answered():
+    relation = relation_of([0, 1] * 40, 4, size=200)
+    engine = engine_for("meshjoin", relation, memory=40_000)
+    engine.phase._rows_a_key = 0.0
+    # 137 blocks of rows for each key, beside 260 of events.
+    assert engine.offer(events_of([0, 1] * 65, size=60)).accepted == 130
+    with pytest.raises(TooManyRowsError):
+        run_dry(engine, relation)
+    gone = engine.dismiss().ids.tolist()
+    assert len({name % 2 for name in gone}) == 1
+    assert sorted(gone + run_dry(engine, relation)) == list(range(130))
+
+
 def test_rows_of_one_key_that_can_never_fit_are_an_error_that_names_the_key():
     relation = relation_of([4711] * 200, 4, size=200)
     engine = engine_for("meshjoin", relation, memory=30_000)
