@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dovetail.api.keys import join_keys, resolved, texts_of
+from dovetail.api.sizes import row_sizes
 from dovetail.api.zones import zones
 from dovetail.errors import ConfigError
 from dovetail.join import phase
@@ -98,6 +99,8 @@ class ArrowRelation:
         counts = [-(-rows // ROWS_A_PAGE) for rows in pieces.rows]
         self._first_pages = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._decoded: tuple[int, pa.RecordBatch] | None = None
+        self._pages_a_chunk = 1
+        """Of the piece that is decoded."""
         self._chunk: _Chunk | None = None
         self._sorted: _Sorted | None = None
 
@@ -148,7 +151,7 @@ class ArrowRelation:
             first_page = int(self._first_pages[piece])
             self._chunk = None  # so that two are never held at a time
             whole = self._decode(piece)
-            pages = _pages_a_chunk(whole)
+            pages = self._pages_a_chunk
             first_page += (page - first_page) // pages * pages
             start = (first_page - int(self._first_pages[piece])) * ROWS_A_PAGE
             batch = whole.slice(start, pages * ROWS_A_PAGE)
@@ -235,6 +238,7 @@ class ArrowRelation:
             self._decoded = None
             table = self._pieces.read(piece, self._wanted)
             self._decoded = piece, _batch(table)
+            self._pages_a_chunk = _pages_a_chunk(self._decoded[1])
         return self._decoded[1]
 
     def _encode(self, batch: pa.RecordBatch) -> tuple[MasterRows, Flags]:
@@ -246,7 +250,8 @@ class ArrowRelation:
 
 def _pages_a_chunk(piece: pa.RecordBatch) -> int:
     """How many pages of a piece are encoded at a time: fewer if its rows are wide."""
-    pages = _BYTES_A_CHUNK * piece.num_rows // (ROWS_A_PAGE * max(1, piece.nbytes))
+    size = max(1, int(row_sizes(piece).sum()))
+    pages = _BYTES_A_CHUNK * piece.num_rows // (ROWS_A_PAGE * size)
     return min(max(1, int(pages)), _PAGES_A_CHUNK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dovetail.api.keys import resolved
+from dovetail.api.sizes import ROWS_AT_ONCE, cuts, row_sizes
 from dovetail.errors import MasterDataError
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 Span = tuple[Any, Any] | None
 """The least and the largest value of a column in a piece; None if it has no value there."""
 
-_ROWS_A_SLICE = 1 << 16
+_BYTES_A_SLICE = 8 << 20
+"""A slice is held several times while it is put in order: as it was, encoded, and sorted."""
 
 
 class Pieces(Protocol):
@@ -85,14 +88,19 @@ class ParquetFile:
 
 
 class ArrowTable:
+    """Slices of a table: as many rows as take some MiB when they are encoded."""
+
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.schema = table.schema
-        starts = range(0, table.num_rows, _ROWS_A_SLICE)
-        self.rows = [min(_ROWS_A_SLICE, table.num_rows - start) for start in starts]
+        self.rows = []
+        for start in range(0, table.num_rows, ROWS_AT_ONCE):
+            ends = cuts(row_sizes(table.slice(start, ROWS_AT_ONCE)), _BYTES_A_SLICE)
+            self.rows += [end - start for start, end in pairwise([0, *ends])]
+        self._starts = [0, *accumulate(self.rows)]
 
     def read(self, piece: int, columns: list[str]) -> pa.Table:
-        return self._table.slice(piece * _ROWS_A_SLICE, _ROWS_A_SLICE).select(columns)
+        return self._table.slice(self._starts[piece], self.rows[piece]).select(columns)
 
     def spans(self, column: str) -> list[Span] | None:
         spans: list[Span] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from dovetail.api.keys import join_keys, require_alike, without_key
+from dovetail.api.sizes import ROWS_AT_ONCE, cuts, row_sizes
 from dovetail.errors import ConfigError
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import NO_ANSWERS, Answers, Events
@@ -66,10 +68,13 @@ class Stream:
                 f"the stream gave a {type(batch).__name__}: give pyarrow.RecordBatch, of a table "
                 f"table.to_batches()"
             )
-        count = -(-(batch.nbytes + _NOTES * batch.num_rows) // self._most)
-        rows = max(1, -(-batch.num_rows // max(1, count)))
-        for first in range(0, max(1, batch.num_rows), rows):
-            yield batch.slice(first, rows)
+        if not batch.num_rows:  # its columns are looked at all the same
+            yield batch
+        for first in range(0, batch.num_rows, ROWS_AT_ONCE):
+            some = batch.slice(first, ROWS_AT_ONCE)
+            ends = cuts(row_sizes(some) + _NOTES, self._most)
+            for start, end in pairwise([0, *ends]):
+                yield some.slice(start, end - start)
 
     def events(self, batch: pa.RecordBatch) -> tuple[Events, Answers]:
         """The events of a batch to be joined, and the answers to those that need not be."""

@@ -97,6 +97,35 @@ def _many_to_one(many):
     return [_batch(keys)], _table(range(rows)), events
 
 
+def _in_dictionary(size, count):
+    """One long text for all rows, which Arrow holds once."""
+    indices = pa.array(np.zeros(count, np.int8))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(["x" * size]))
+
+
+def _of_dictionary(many):
+    rows, events = (200_000, 20_000) if many else (200, 50)
+    table = pa.table({"k": np.arange(rows), "name": _in_dictionary(2_000, rows)})
+    return [_batch(np.arange(events) * 7 % rows)], table, events
+
+
+def _dictionary_streamed(many):
+    rows, events = (50_000, 200_000) if many else (200, 50)
+    columns = {"k": np.arange(events) % rows, "note": _in_dictionary(1_000, events)}
+    return [pa.record_batch(columns)], _table(range(rows)), events
+
+
+def _wide(many, chunks=1):
+    rows, events = (65_536, 20_000) if many else (200, 50)
+    table = pa.table({"k": np.arange(rows), "name": ["x" * 3_000] * rows})
+    parts = [table.slice(i * rows // chunks, rows // chunks) for i in range(chunks)]
+    return [_batch(np.arange(events) * 7 % rows)], pa.concat_tables(parts), events
+
+
+def _wide_in_chunks(many):
+    return _wide(many, chunks=2)
+
+
 def _above(many):
     events, rows = (MANY, MANY) if many else (20, 20)
     stream = _batch(range(events)).rename_columns(["since", "e", "note"])
@@ -125,6 +154,26 @@ def api_in_order():
 
 def api_one_key_in_order():
     return _api(4 * MIB, _one_key, on="k", order="source")
+
+
+def api_dictionary():
+    return _api(16 * MIB, _of_dictionary, on="k", algorithm="meshjoin")
+
+
+def api_dictionary_looked_up():
+    return _api(16 * MIB, _of_dictionary, on="k", algorithm="hybridjoin")
+
+
+def api_dictionary_streamed():
+    return _api(64 * MIB, _dictionary_streamed, on="k", algorithm="meshjoin")
+
+
+def api_wide():
+    return _api(16 * MIB, _wide, on="k", algorithm="hybridjoin")
+
+
+def api_wide_in_chunks():
+    return _api(16 * MIB, _wide_in_chunks, on="k", algorithm="meshjoin")
 
 
 def api_range():
@@ -312,6 +361,11 @@ PATHS = {
         api_many_to_one_looked_up,
         api_in_order,
         api_one_key_in_order,
+        api_dictionary,
+        api_dictionary_looked_up,
+        api_dictionary_streamed,
+        api_wide,
+        api_wide_in_chunks,
         api_range,
         cache_phase,
         cache_phase_in_order,

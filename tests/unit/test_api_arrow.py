@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dovetail.api import ParquetFile
+from dovetail.api import ArrowTable, ParquetFile
 from dovetail.api.arrow import ArrowSource
+from dovetail.api.sizes import cuts, row_sizes
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.exchange import Keys, Pages, Partition
 from dovetail.join.keys import hash_text_many
@@ -59,6 +60,41 @@ def test_a_partition_whose_first_key_is_too_large_has_no_row_of_it(opened):
     relation = opened([5] * 500, group=1000)
     assert len(relation.read(Partition(ints(4)), 2_000).rows) == 0
     assert len(relation.read(Partition(ints(5)), 2_000).rows) == 500
+
+
+def test_rows_are_measured_by_what_they_say_not_by_what_arrow_holds():
+    texts = ["", "a", None, "x" * 1000]
+    indices = pa.array([3, 0, None, 1, 3], pa.int8())
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view())
+    for kind in kinds:
+        values = pa.array(texts, pa.string()).cast(kind)
+        assert row_sizes(pa.record_batch({"v": values})).tolist() == [0, 1, 0, 1000]
+        assert row_sizes(pa.record_batch({"v": values.slice(1)})).tolist() == [1, 0, 1000]
+    coded = pa.DictionaryArray.from_arrays(indices, pa.array(texts))
+    assert row_sizes(pa.record_batch({"v": coded})).tolist() == [1000, 0, 0, 1, 1000]
+    chunked = pa.table({"v": pa.chunked_array([coded.slice(3), coded]), "i": range(7)})
+    assert row_sizes(chunked).tolist() == [9, 1008, 1008, 8, 8, 9, 1008]
+    empty = pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string()))
+    assert row_sizes(pa.record_batch({"v": empty, "l": [[1, 2]]})).tolist() == [0]
+
+
+def test_a_part_takes_what_it_may_or_is_one_row():
+    assert cuts(np.array([3, 3, 3, 50, 1, 9, 1, 4]), 10) == [3, 4, 6, 8]
+    assert cuts(np.array([], np.int64), 10) == []
+
+
+def test_a_table_is_cut_where_its_rows_are_wide():
+    wide = pa.DictionaryArray.from_arrays(
+        pa.array(np.arange(200_000) // 100_000, pa.int8()), pa.array(["x", "y" * 10_000])
+    )
+    table = ArrowTable(pa.table({"k": range(200_000), "v": wide}))
+    assert sum(table.rows) == 200_000
+    assert table.rows[0] == 1 << 16
+    assert max(table.rows[2:]) < 1000
+    starts = np.cumsum([0, *table.rows])
+    for piece in (0, 1, 2, len(table.rows) - 1):
+        keys = table.read(piece, ["k"])["k"].to_pylist()
+        assert keys == list(range(starts[piece], starts[piece + 1]))
 
 
 @pytest.mark.parametrize("on", [["shop", "product"], ["product", "shop"]])
