@@ -47,7 +47,8 @@ test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs 
 # A minute or more each: `make test` kills every service once, these do so in special shapes.
 FAULT_TESTS := tests/e2e/test_order.py::test_the_order_is_kept_when_services_are_killed_and_slots_move \
 	tests/e2e/test_chain.py::test_phases_of_a_chain_are_killed_and_the_output_stays_exact \
-	tests/e2e/test_kill.py::test_while_the_database_is_cut_off_the_disk_phase_waits_and_then_goes_on
+	tests/e2e/test_kill.py::test_while_the_database_is_cut_off_the_disk_phase_waits_and_then_goes_on \
+	tests/e2e/test_http.py::test_a_request_is_sent_once_whenever_ingest_is_killed
 
 # What to look at when `make test` takes too long.
 SLOWEST := --durations=15 --durations-min=5
@@ -75,9 +76,12 @@ matrix: $(VENV)/ready ## Every algorithm, kind of join, kind of key and number o
 test-spark: $(VENV)/ready ## All tests of the jobs on Spark, of which `make test` runs a few
 	DOVETAIL_SPARK=1 $(PYTEST) tests/e2e/test_spark_*.py tests/integration/test_spark_*.py tests/integration/test_control_spark.py tests/integration/test_spaced_path.py $(TESTS)
 
+# On Spark whatever the engine of the others is: `make test-spark` has them.
+ON_SPARK_TESTS := $(addprefix tests/e2e/test_spark_,enrich.py forgetting.py)
+
 .PHONY: test-spark-e2e
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
-	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS)) $(TESTS)
+	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS) $(ON_SPARK_TESTS)) $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine

@@ -25,6 +25,8 @@ from tests.draws import DRAWS, SEARCH, draw_the_same
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
 DOVETAIL = CHECKOUT / ".dovetail"
 
 # A red run is the change's fault: whatever is random is searched by `make fuzz`, which sets this.
@@ -63,6 +65,18 @@ def stack(stack_environ: dict[str, str]) -> Iterator[Stack]:
     stack.wipe()
     with stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def spark(stack: Stack) -> Iterator[SparkSession]:
+    """Start Spark in the tests' own process, once: it takes ten seconds."""
+    from services.spark.session import spark_session
+    from services.spark.settings import SparkSettings
+
+    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
+    session = spark_session(settings, "test")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from deploy.local.stack import Stack
     from tests.e2e.secured import Secured
 
@@ -100,18 +98,6 @@ def run_pipeline(
             yield pipeline
 
     return run
-
-
-@pytest.fixture(scope="module")
-def spark(stack: Stack) -> Iterator[SparkSession]:
-    """Start Spark in the test's own process, for all tests of a module."""
-    from services.spark.session import spark_session
-    from services.spark.settings import SparkSettings
-
-    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ from services.mapper import main as mapper
 from services.spark import snapshot
 from services.spark.backfill import backfill, require_completable
 from services.spark.runs import AlreadyRunsError, Run, control_engine, last_runs
-from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.e2e import shop, test_shedding
 from tests.e2e.test_kill import KEYS, SALES
@@ -43,14 +42,6 @@ LARGE = 3
 only_in_test_spark = pytest.mark.skipif(
     not os.environ.get("DOVETAIL_SPARK"), reason="make test-spark runs it"
 )
-
-
-@pytest.fixture(scope="module")
-def spark(stack):
-    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 class Sheds:

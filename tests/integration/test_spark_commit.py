@@ -312,7 +312,7 @@ def test_the_latest_state_is_found_behind_many_that_were_aborted(nodes):
     done = answer(one, "a", one.begin(run))
     one.commit(done)
     slot = one.slots[0]
-    for _ in range(100):
+    for _ in range(20):
         one.begin(run)
         write_slots(one.producer, nodes.topology.states, {slot: SlotState()})
         one.producer.flush(30)

@@ -49,8 +49,6 @@ from services.spark.frequency_source import Span, new_events
 from services.spark.frequency_state import Counts, Version
 from services.spark.plan import Horizon, purpose_of
 from services.spark.runs import control_engine
-from services.spark.session import spark_session
-from services.spark.settings import SparkSettings
 from tests.integration.frequency_kit import DAY_MS, HALF_LIFE_S, Frequencies
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,14 +71,6 @@ INT = {
     "key": "sku",
     "master": {"table": "goods", "columns": ["name"]},
 }
-
-
-@pytest.fixture(scope="module")
-def spark(stack):
-    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

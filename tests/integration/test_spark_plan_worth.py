@@ -21,8 +21,6 @@ from dovetail.plan.recency import hours_of_week
 from dovetail.stream.topics import admin_of, ends
 from dovetail.testing.threads import ThreadedPipeline
 from services.cache_phase.handler import CacheHandler
-from services.spark.session import spark_session
-from services.spark.settings import SparkSettings
 from tests.integration.frequency_kit import Frequencies
 
 pytestmark = [
@@ -41,14 +39,6 @@ SPEC = {
     "memory": "4MiB",
 }
 NOTE = "x" * 90
-
-
-@pytest.fixture(scope="module")
-def spark(stack):
-    settings = SparkSettings(stack.bootstrap, stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

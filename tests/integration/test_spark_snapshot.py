@@ -32,7 +32,6 @@ from dovetail.testing.threads import ThreadedPipeline
 from services.spark import snapshot
 from services.spark.master import master_state
 from services.spark.runs import Run, control_engine, last_runs
-from services.spark.session import spark_session
 from services.spark.settings import SparkSettings
 from tests.e2e import shop
 from tests.integration.master_kit import pipeline
@@ -41,14 +40,6 @@ ROOM = 1 << 20
 only_in_test_spark = pytest.mark.skipif(
     not os.environ.get("DOVETAIL_SPARK"), reason="make test-spark runs it"
 )
-
-
-@pytest.fixture(scope="module")
-def spark(stack):
-    settings = SparkSettings("none", stack.database_url, stack.home.folder / "none")
-    session = spark_session(settings, "test")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def decoded(events, schema):
     return JsonDecoder(schema).decode(data, bounds, np.zeros(len(events), np.bool_))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(moments(), min_size=1, max_size=5), st.sampled_from(list(SCHEMAS)))
 def test_the_time_is_the_moment_of_the_timestamp(cases, name):
     texts = [event(name, json.dumps(text)).encode() for text, _ in cases]
@@ -84,7 +84,7 @@ def test_the_time_is_the_moment_of_the_timestamp(cases, name):
     assert [classify(text, SCHEMAS[name]).time for text in texts] == expected * 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)), st.integers(-23 * 60, 23 * 60))
 def test_what_datetime_writes_is_read_as_the_same_moment(moment, minutes):
     local = moment.replace(year=max(2, min(moment.year, 9998))).astimezone(

@@ -67,7 +67,7 @@ def assert_agree(schema, events):
         assert value == expected(schema, event), event.hex()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(avro.data())
 def test_every_datum_becomes_the_json_that_the_specification_makes_of_it(made):
     schema, events = made
@@ -75,7 +75,7 @@ def test_every_datum_becomes_the_json_that_the_specification_makes_of_it(made):
     assert found == [avro.decode(schema, event) for event in events]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(avro.data(), st.randoms(use_true_random=False))
 def test_a_mangled_datum_is_good_only_if_the_specification_says_so(made, dice):
     schema, events = made
@@ -112,7 +112,7 @@ NULLS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.sampled_from([LIST, NULLS]))
 @example([avro.varint(4000) + b"\0", avro.varint(2**62) + b"\0"], NULLS)
 @example([b"\x02" * 64 + b"\0" + bytes(65), b"\x02" * 65 + b"\0" + bytes(66)], LIST)
@@ -127,7 +127,7 @@ def test_a_skipped_array_of_nothing_does_not_count_to_infinity():
     assert transcoded([event, bytes(6)], transcoder) == [Reason.INVALID_AVRO, {"x": 7}]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(avro.data(), st.randoms(use_true_random=False))
 def test_the_judge_s_text_is_the_kernel_s_byte_for_byte(made, dice):
     writer, events = made
@@ -144,7 +144,7 @@ def test_the_judge_s_text_is_the_kernel_s_byte_for_byte(made, dice):
             assert text == avro_text(event[5:], writer, reader, MOST_BYTES), event.hex()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(avro.data(), st.integers())
 def test_a_reader_finds_its_own_fields_in_what_a_writer_wrote(made, seed):
     writer, events = made

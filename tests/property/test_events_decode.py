@@ -324,14 +324,14 @@ def test_the_paths_agree_on_every_end_of_an_event_and_of_the_buffer():
             assert_paths_agree([whole[:end], whole[end:]], schema)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(BATCHES, st.sampled_from(SCHEMAS))
 @example([b'{"id":-0,"gr\xc3\xb6\xc3\x9fe":"x"}', b'{"id":7}'], SCHEMAS[3])
 def test_the_kernel_and_the_slow_path_agree(events, schema):
     assert_paths_agree(events, schema)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(BATCHES, st.sampled_from(SCHEMAS))
 def test_decoded_columns_say_what_the_slow_path_says_of_each_event(events, schema):
     decoded = JsonDecoder(schema).decode(*columns_of(events))
@@ -353,7 +353,7 @@ def test_decoded_columns_say_what_the_slow_path_says_of_each_event(events, schem
         assert decoded.keys[row] == (hashed[0] if decoded.valid[row] else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(NESTED_BATCHES, st.sampled_from(NESTED_SCHEMAS))
 @example([b'{"order":{},"order":{"id":1}}', b'{"order":null}'], NESTED_SCHEMAS[0])
 def test_the_paths_agree_on_objects_with_fields_in_them(events, schema):
@@ -375,7 +375,7 @@ def test_the_paths_agree_on_every_end_of_an_event_with_objects_in_it():
             assert out.reasons[0] != UNDECIDED
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_what_is_json_is_what_python_calls_json(event):
     reason = classify(event, SCHEMAS[0]).reason
@@ -383,7 +383,7 @@ def test_what_is_json_is_what_python_calls_json(event):
         assert (reason is not Reason.INVALID_JSON) == is_json_object(event)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(whole_events(), st.sampled_from(SCHEMAS))
 def test_a_good_event_s_key_is_what_python_reads_in_it(event, schema):
     verdict = classify(event, schema)
@@ -398,7 +398,7 @@ def test_a_good_event_s_key_is_what_python_reads_in_it(event, schema):
     assert json.loads(span) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(BATCHES, st.sampled_from(SCHEMAS))
 def test_an_event_s_verdict_does_not_depend_on_its_neighbours(events, schema):
     together = JsonDecoder(schema).decode(*columns_of(events))

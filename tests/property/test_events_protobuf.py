@@ -53,14 +53,14 @@ def expected(event):
         return Reason.INVALID_PROTOBUF
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DICE)
 def test_every_message_becomes_the_json_of_what_its_library_finds(dice):
     events = [protobuf.fill(protobuf.new(EVENT), dice).SerializeToString() for _ in range(5)]
     assert transcoded(events) == [expected(event) for event in events]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DICE)
 def test_the_judge_s_text_is_the_kernel_s_byte_for_byte(dice):
     events = [
@@ -81,7 +81,7 @@ def ordered(message):
     return message
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DICE)
 def test_pieces_behind_one_another_are_merged(dice):
     pieces = [protobuf.fill(protobuf.new(EVENT), dice).SerializeToString() for _ in range(4)]
@@ -103,7 +103,7 @@ UNKNOWN = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DICE)
 def test_a_mangled_message_is_good_only_if_its_library_says_so(dice):
     whole = [protobuf.fill(protobuf.new(EVENT), dice).SerializeToString() for _ in range(3)]
@@ -168,7 +168,7 @@ def test_unknown_fields_and_odd_encodings_are_read_as_the_library_reads_them(ext
     assert transcoded([extra, extra * 2]) == [expected(extra), expected(extra * 2)]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
 def test_any_bytes_come_to_an_end(events):
     for event, found in zip(events, transcoded(events), strict=True):

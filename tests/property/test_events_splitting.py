@@ -64,21 +64,21 @@ def expected(text, by_line):
     return found if found and all(isinstance(one, dict) for one in found) else None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(arrays())
 def test_an_array_s_events_come_out_as_they_went_in(case):
     text, objects = case
     assert list(split(bytearray(text), lines=False, most=10)) == objects
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lines())
 def test_the_events_of_lines_come_out_as_they_went_in(case):
     text, objects = case
     assert list(split(bytearray(text), lines=True, most=10)) == objects
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.booleans())
 def test_a_mangled_text_is_split_if_python_reads_it_and_refused_if_not(data, by_line):
     text, _ = data.draw(lines() if by_line else arrays())

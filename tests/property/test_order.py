@@ -89,7 +89,7 @@ def came(broker, slot):
     room=st.integers(200, 3_000),
     random=st.randoms(use_true_random=False),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_output_is_in_order_and_every_event_is_answered_once(
     algorithm, order, rows, keys, deeds, pool, room, random
 ):

@@ -24,7 +24,7 @@ from dovetail.join.splice import null_row, splice
 from tests.property.engine_cases import colliding_keys, int_keys, text_keys
 
 MODEST = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 NO_ROW = null_row([b'"r"'])
 EXTREMES = [LEAST, LEAST + 1, MOST - 1, MOST]
@@ -269,7 +269,7 @@ def test_a_condition_means_what_it_means_in_sql(sql, stream, master):
     assert sorted(expected) == sorted(map(tuple, np.argwhere(overlap).tolist()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(a=st.floats(), b=st.floats())
 def test_floats_keep_postgresqls_order(a, b):
     x, y = conditions.ordered_floats(np.array([a, b])).tolist()

@@ -30,7 +30,7 @@ class KeyIsFrequency:
         return keys.values.astype(float)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(
     when_behind=st.sampled_from([1.0, 3.0, 30.0]),
     tick_s=st.sampled_from([0.05, 0.5, 3.0]),

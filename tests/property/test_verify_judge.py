@@ -58,13 +58,13 @@ def _key(found, row, schema):
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(decoding.BATCHES, st.sampled_from(PIPELINES))
 def test_the_judge_and_the_decoder_agree_on_every_event_and_its_key(events, pipeline):
     assert judged(events, pipeline) == decoded(events, pipeline)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(decoding.NESTED_BATCHES, st.sampled_from(NESTED_PIPELINES))
 def test_they_agree_on_objects_with_fields_in_them(events, pipeline):
     assert judged(events, pipeline) == decoded(events, pipeline)
