@@ -188,6 +188,17 @@ class Auditor:
         """How far each partition of the source is taken in, with the ledger beside it."""
         return self._committed()[services.INGEST]
 
+    def read_up_to(self) -> dict[int, int]:
+        """The offsets alone, without partitions of which nothing is known.
+
+        Spark's states may have been deleted.
+        """
+        known = {number: at.offset for number, at in self.taken().items()}
+        if not self._topology.by_spark:
+            return known
+        placed = {number for slot in self._slot_states() for number in slot.positions}
+        return {number: at for number, at in known.items() if number in placed}
+
     def _committed(self) -> dict[str, dict[int, Committed]]:
         """Read the last stage first: what moves on meanwhile is in flight, not lost."""
         if self._topology.by_spark:

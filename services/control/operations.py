@@ -147,12 +147,12 @@ class Operations:
         """Let who takes events in commit where it reads on; its ledger says when it has done so."""
         first = self._topology.commanded[0]
         with closing(Auditor(self._settings, self._topology)) as auditor:
-            before = {number: at.offset for number, at in auditor.taken().items()}
-            ahead = [number for number, to in offsets.items() if to > before.get(number, 0)]
+            before = auditor.read_up_to()
+            ahead = [number for number, to in offsets.items() if to > before.get(number, to)]
             offsets = {number: to for number, to in offsets.items() if number not in ahead}
             if exact and ahead:
                 raise conflict(
-                    f"partition {ahead[0]} was read up to {before.get(ahead[0], 0)} only: to start"
+                    f"partition {ahead[0]} was read up to {before[ahead[0]]} only: to start"
                     " behind that would lose events"
                 )
             if not offsets:

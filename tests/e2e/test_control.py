@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dovetail.pipeline.spec import Engine
 from dovetail.stream.offsets import CommittedOffsets
+from dovetail.stream.topics import admin_of, ends
 from tests.e2e import shop
 from tests.e2e.api import Api
 from tests.e2e.conftest import ENGINE
@@ -195,6 +196,34 @@ def test_a_source_that_was_cut_is_read_on_from_where_it_is_told(run_pipeline, da
         final = pipeline.drain()
         assert not final.problems
         assert final.taken == 2 * len(events)
+        assert pipeline.verdict().equal
+
+
+@pytest.mark.skipif(ENGINE is Engine.SERVICES, reason="the services keep no states")
+def test_states_that_were_deleted_are_begun_anew_from_where_it_is_told(run_pipeline, database):
+    """As the message and docs/operations.md say, Forgotten offsets."""
+    events = SHAPE.good_events()
+    with start(run_pipeline, database) as pipeline:
+        api = Api(pipeline)
+        pipeline.send(events)
+        pipeline.drain()
+        source, states = pipeline.topology.source, pipeline.topology.states
+        admin = admin_of(pipeline.settings)
+        read_to = {str(number): end for number, end in enumerate(ends(admin, source))}
+        enrich = pipeline.process_of("ingest")
+        pipeline.kill(enrich)
+        admin.delete_topics([states.name])[states.name].result(30)
+        told = f"{states.name} has nothing of what was read"
+        api.until(lambda: told in pipeline.not_ready_because(enrich), "halted")
+        job = api.done(
+            api("POST", "P/restart", 202, json={"from": {"offsets": read_to}, "confirm": True})
+        )
+        assert job["result"]["moved"].keys() == read_to.keys()
+        pipeline.wait_until_ready()
+        pipeline.send(events)
+        final = pipeline.drain()
+        assert not final.problems
+        assert final.taken == len(events)  # what it had counted was lost with the states
         assert pipeline.verdict().equal
 
 
