@@ -16,7 +16,12 @@ PACKAGE = Path(dovetail.__file__).parent
 def run(folder: Path) -> str:
     """What a new process gets from the kernel of `outer.py`, and how many it loaded compiled."""
     code = "from dovetail import outer as o; print(o.outer(1), len(o.outer.stats.cache_hits))"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(folder / "cache"),
+        # Python takes bytecode for fresh whose source has the same size and second of change.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-c", code]
     return subprocess.run(
         command, cwd=folder, env=environment, check=True, capture_output=True, text=True
