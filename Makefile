@@ -115,11 +115,15 @@ test-upgrade: $(VENV)/ready ## From the previous release's code to this one and 
 test-console: $(VENV)/ready ## The web console in a real Chromium, over a running pipeline
 	$(PYTEST) tests/console $(TESTS)
 
+# Of the other suites at least what they import is there.
+OTHER_TESTS := $(addprefix tests/,recovery upgrade image cluster console deploy chaos) $(CONTROL_TESTS) $(SECURE_TESTS) $(LOCAL_TESTS)
+
 .PHONY: check
 check: $(VENV)/ready ## Lint, format, types; advisories on what is pinned are named
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	@$(PYTEST) --collect-only -qq $(OTHER_TESTS) >$(HOME_DIR)/collected || { cat $(HOME_DIR)/collected; exit 1; }
 	$(BIN)/python -m deploy.advisories
 
 .PHONY: advisories

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.image.start import fill
 from deploy.local.kernels import kept_in
 from tests.recovery.kit import Dovetail, assert_exact, goes_on, sales, under_load
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_a_lost_node_is_started_elsewhere(make_pipeline, stack, tmp_path):
     disk, image = tmp_path / "disk", Path(kept_in(stack.home)["NUMBA_CACHE_DIR"])
-    fill(disk, image)
+    shutil.copytree(image, disk)
     made = make_pipeline(sales(nodes=2), NUMBA_CACHE_DIR=str(disk))
     with made as pipeline, under_load(pipeline) as load:
         dovetail = Dovetail(pipeline)
@@ -35,7 +34,7 @@ def test_a_lost_node_is_started_elsewhere(make_pipeline, stack, tmp_path):
         goes_on(pipeline)
 
         # The same node on another machine, with nothing but the image.
-        fill(disk, image)
+        shutil.copytree(image, disk)
         pipeline.add_node(1)
         dovetail.wait_for_owners(0, 1)
         dovetail("nodes")
