@@ -1,6 +1,6 @@
 """The baseline: what a competent engineer writes in an afternoon, at its best.
 
-    python -m bench.lru_script FROM TO STARTS WARM EVENTS [LRU_ROWS]
+    python -m bench.lru_script FROM TO STARTS WARM EVENTS [LRU_ROWS] [--arrived]
 
 One process: consume 5,000 events, parse them, look in an LRU of rows, ask PostgreSQL for all
 missing keys at once, merge, encode, produce one message an event. At least once, which costs it
@@ -10,11 +10,13 @@ of an event only what it needs, and writes nothing for events without a master r
 With an LRU of 0 rows it is what many write first: tuple by tuple, one query an event.
 
 It reads from STARTS on (offsets by partition, as JSON), WARM events first to fill the LRU, then
-EVENTS whose time counts. In between it says `warm`, in the end one line of JSON.
+EVENTS whose time counts. In between it says `warm`, in the end one line of JSON. With --arrived a
+batch of those is what has arrived, 5,000 at most: as little as there is, as soon as it is there.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import sys
@@ -24,7 +26,7 @@ from typing import Any
 
 import orjson
 import psycopg
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from dovetail.settings import Settings
 
@@ -62,11 +64,12 @@ class Script:
         )
         self.database = psycopg.connect(settings.database_url, autocommit=True)
 
-    def run(self, events: int) -> None:
+    def run(self, events: int, *, arrived: bool = False) -> None:
         end = self.done + events
         uncommitted = 0
+        consume = self._arrived if arrived else self._full
         while self.done < end:
-            messages = self.consumer.consume(min(BATCH, end - self.done), 1.0)
+            messages = consume(min(BATCH, end - self.done))
             self.done += len(messages)
             self._enrich([message.value() for message in messages if message.error() is None])
             uncommitted += len(messages)
@@ -74,6 +77,15 @@ class Script:
                 self.producer.flush()
                 self.consumer.commit(asynchronous=True)
                 uncommitted = 0
+
+    def _full(self, most: int) -> list[Message]:
+        """A whole batch, or what comes within a second."""
+        return self.consumer.consume(most, 1.0)
+
+    def _arrived(self, most: int) -> list[Message]:
+        """Wait for the first, and take what is there with it."""
+        messages = self.consumer.consume(1, 1.0)
+        return messages + self.consumer.consume(most - 1, 0) if most > 1 else messages
 
     def _enrich(self, values: list[bytes | None]) -> None:
         rows, produce, target = self._rows, self.producer.produce, self._target
@@ -116,24 +128,32 @@ class Script:
 
 
 def main() -> int:
-    source, target, starts, warm, events, *lru_rows = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("starts", type=json.loads)
+    parser.add_argument("warm", type=int)
+    parser.add_argument("events", type=int)
+    parser.add_argument("lru_rows", type=int, nargs="?", default=LRU_ROWS)
+    parser.add_argument("--arrived", action="store_true")
+    asked = parser.parse_args()
     # Its objects form no cycles: looking for them less often saves a sixth of its CPU time.
     gc.set_threshold(100_000, 50, 50)
-    script = Script(Settings.from_environment(), target, int(lru_rows[0]) if lru_rows else LRU_ROWS)
+    script = Script(Settings.from_environment(), asked.target, asked.lru_rows)
     script.consumer.assign(
-        [TopicPartition(source, number, at) for number, at in enumerate(json.loads(starts))]
+        [TopicPartition(asked.source, number, at) for number, at in enumerate(asked.starts)]
     )
-    script.run(int(warm))
+    script.run(asked.warm)
     print("warm", flush=True)
     hits, joined, queries = script.hits, script.joined, script.queries
     begun, used = time.monotonic(), time.process_time()
-    script.run(int(events))
+    script.run(asked.events, arrived=asked.arrived)
     seconds = time.monotonic() - begun
     result = {
-        "events_per_s": int(events) / seconds,
+        "events_per_s": asked.events / seconds,
         "seconds": seconds,
         "cpu_s": time.process_time() - used,
-        "hit_rate": (script.hits - hits) / int(events),
+        "hit_rate": (script.hits - hits) / asked.events,
         "joined": script.joined - joined,
         "queries": script.queries - queries,
     }
