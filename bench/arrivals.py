@@ -54,6 +54,15 @@ def latency_of(arrived: Path, sent_ms: NDArray[np.int64], first: int) -> Latency
     return Latency(len(late), float(p50), float(p99), float(late.max()))
 
 
+def first_arrival(arrived: Path) -> float:
+    """When the reader had its first output (ms)."""
+    with np.load(arrived) as saved:
+        at_ms = saved["at_ms"]
+    if not len(at_ms):
+        raise StackError("no output has arrived")
+    return float(at_ms.min())
+
+
 def sent_times(
     settings: Settings,
     topic: str,

@@ -2,17 +2,21 @@
 
 1. Start a stack of its own in `.dovetail/bench`, with the demo's catalogue of 1 M rows. The memory
    is 5 % of R's bytes: of all its rows as they are encoded for the output.
-2. `auto`: warm up until the hit rate stops climbing, drain a backlog, then send at 50 % and 80 % of
-   that rate: how old are events when a reader has their output?
-3. Stop the services and give the same backlog to `lru_script.py` with an LRU of 60,000 rows, a part
-   of it to the same script tuple by tuple, and all of it to nobody: a copy.
-4. Every fixed algorithm (QUICK: the usual three) on the same events, as in 2, without the rates.
-5. Check each conservation sum (`--verify`: compare all outputs of `auto` with SQL's, too).
+2. `auto`: warm up until the hit rate stops climbing, drain a backlog, then send at 1,000 and 20,000
+   events/s and at 50 % and 80 % of the rate that it can do: how old are events when a reader has
+   their output?
+3. `auto` anew, its memory 32 MiB and events waiting: how long from its start until a reader has the
+   first output? And after 20,000 events/s: what does each process have in memory?
+4. Stop the services and give the same backlog to `lru_script.py` with an LRU of 60,000 rows, a part
+   of it to the same script tuple by tuple, and all of it to nobody: a copy. At 1,000 and 20,000
+   events/s: the script with a batch of whatever has arrived; at 20,000: a bare transactional copy.
+5. Every fixed algorithm (QUICK: the usual three) on the same events, as in 2, without the rates.
+6. Check each conservation sum (`--verify`: compare all outputs of `auto` with SQL's, too).
 
-CPU seconds are those of the drain, generator's and reader's those of the last sustained rate.
-ingest_us, mapper_us and cache_us are their processes' CPU over all events, disk_us over those that
-missed. Queries are the reads of the disk phase, and those that the scripts count. The last line is
-JSON.
+2 and 3 are for each of the layouts in `layouts.py`. CPU seconds are those of the drain, generator's
+and reader's those of the last sustained rate. ingest_us, mapper_us and cache_us are their
+processes' CPU over all events, disk_us over those that missed. Queries are the reads of the disk
+phase, and those that the scripts count. The last line is JSON (docs/benchmark-stream.md).
 """
 
 from __future__ import annotations
@@ -32,10 +36,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from bench.broker_alone import pass_through
-from bench.children import child, wait_for_end, wait_for_line
-from bench.figures import AUTO, Figures, Scripted, summary, table
-from bench.measure import Deadline, Meter
+from bench.baselines import Baselines
+from bench.figures import AUTO, Figures, summary, table
+from bench.layouts import LAYOUTS, Measured
+from bench.measure import MIB, Deadline
+from bench.sustained import HALF, HIGH, LOW
 from bench.trial import Size, Trial, trial, variant
 from deploy.local.files import write_atomically
 from deploy.local.home import CHECKOUT, Home
@@ -47,21 +52,22 @@ from dovetail.errors import DovetailError
 from dovetail.master.table.json_rows import JSON_SETTINGS, json_row
 from dovetail.pipeline.load import load_pipeline
 from dovetail.pipeline.spec import Algorithm
-from dovetail.stream.topics import ensure_topics
-from dovetail.topology import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.layouts import Layout
     from dovetail.pipeline.spec import Pipeline
 
-SHARES = (0.5, 0.8)
+SHARES = (HALF, 0.8)
 OF_R = 0.05
+RESIDENT_AT = 32 * MIB
+"""The budget with which the processes' memory is looked at: the one of `pipeline.yaml`."""
+WAITING = 100
+"""Events on the source when the start is measured; a single one might be bad or unmatched."""
 NODES = 1
 """On two cores, which broker, database and all stages share, a second node adds processes only."""
 USUAL = (Algorithm.SRJ, Algorithm.SSBJ, Algorithm.CACHEJOIN)
-LRU_ROWS = 60_000
-SCRIPT_WARM_UP = 300_000
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,13 @@ class Plan:
     """When to give up. A quiet machine needs half of it."""
 
 
-QUICK = Plan(Size(2_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 500_000, 15_000, 560.0)
+QUICK = Plan(Size(2_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 500_000, 15_000, 840.0)
 FULL = Plan(
     Size(4_000_000, 500_000, 8, 30.0, 20.0, 30.0),
     tuple(algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO),
     2_000_000,
     100_000,
-    3_600.0,
+    4_200.0,
 )
 
 _STARTED = time.monotonic()
@@ -94,99 +100,92 @@ def say(line: str) -> None:
 def bench(
     pipeline_file: Path, plan: Plan, algorithms: tuple[Algorithm, ...], *, against_sql: bool
 ) -> dict[str, Any]:
-    figures = Figures(nodes=NODES)
     deadline = Deadline(plan.limit_s)
     with bench_stack(pipeline_file) as stack:
-        figures.relation_bytes = encoded_bytes(stack.database_url, load_pipeline(pipeline_file))
-        figures.memory = int(OF_R * figures.relation_bytes)
-        say(f"R is {figures.relation_bytes:,} bytes, the memory {figures.memory:,}")
-        folder = stack.home.folder
-
-        def of(algorithm: str) -> Path:
-            return variant(pipeline_file, folder, algorithm, figures.memory, NODES)
-
-        say("auto")
-        with trial(stack, of(AUTO), plan.size, deadline, say) as running:
-            _measure_auto(running, figures, against_sql=against_sql)
-        scripts = Scripts(stack, running, deadline)
-        figures.lru = scripts.run(LRU_ROWS, SCRIPT_WARM_UP, plan.scripted)
-        figures.one_by_one = scripts.run(0, 1_000, plan.one_by_one)
-        figures.broker_rate = scripts.broker_alone(plan.size.backlog)
+        running = Bench(stack, pipeline_file, plan, deadline)
+        first, *_ = [running.auto(layout, against_sql=against_sql) for layout in LAYOUTS]
+        running.baselines(first)
         for algorithm in algorithms:
-            say(algorithm)
-            with trial(stack, of(algorithm), plan.size, deadline, say) as running:
-                found = figures.pipelines[algorithm] = running.measure()
-                figures.restarts += running.restarts
-                if not found.estimated:
-                    running.check()
-        result = summary(figures)
-        write_atomically(folder / "last.json", json.dumps(result, indent=1) + "\n")
+            running.fixed(algorithm)
+        result = summary(running.figures)
+        write_atomically(stack.home.folder / "last.json", json.dumps(result, indent=1) + "\n")
     return result
 
 
-def _measure_auto(running: Trial, figures: Figures, *, against_sql: bool) -> None:
-    running.warm_up()
-    drained = figures.pipelines[AUTO] = running.drain_backlog()
-    for share in SHARES:
-        running.sustain(share, drained.rate)
-    running.check(against_sql=against_sql)
-    figures.sustained, figures.preload_rate = running.sustained, running.preload_rate
-    figures.resident, figures.held = running.resident, running.held
-    figures.restarts += running.restarts
+class Bench:
+    """The parts of a run, on a stack that is up."""
 
-
-class Scripts:
-    """What the pipeline is compared with, on the source topic of a trial that has ended."""
-
-    def __init__(self, stack: Stack, of: Trial, deadline: Deadline) -> None:
-        self._stack = stack
-        self._of = of
-        self._deadline = deadline
-
-    def run(self, lru_rows: int, warm: int, events: int) -> Scripted:
-        source = self._of.topology.source
-        name = "lru" if lru_rows else "tuple"
-        target = self._target(f"bench.{name}")
-        warm = min(warm, sum(self._of.starts))
-        starts = [at - warm // source.partitions for at in self._of.starts]
-        say(f"{name}: {events:,} events of the same backlog, an LRU of {lru_rows:,} rows")
-        arguments = [source.name, target.name, json.dumps(starts), str(warm), str(events)]
-        arguments.append(str(lru_rows))
-        home, environment = self._stack.home, self._stack.environment()
-        with child(home, name, "bench.lru_script", arguments, environment) as script:
-            wait_for_line(script, "warm", self._tick)
-            meter = self._meter = Meter(home)
-            result: dict[str, float] = json.loads(wait_for_line(script, "{", self._tick))
-            meter.sample()
-            wait_for_end(script, self._tick)
-        cpu_s = {**meter.cpu_s(), name: result["cpu_s"]}
-        say(f"{name} does {result['events_per_s']:,.0f} events/s")
-        return Scripted(result, cpu_s, meter.others_share(), meter.resident.get(name, 0))
-
-    def broker_alone(self, events: int) -> float:
-        rate = pass_through(
-            self._of.settings,
-            self._of.topology.source,
-            self._target("bench.copy"),
-            self._of.starts,
-            events,
-            self._deadline.check,
+    def __init__(self, stack: Stack, pipeline_file: Path, plan: Plan, deadline: Deadline) -> None:
+        relation_bytes = encoded_bytes(stack.database_url, load_pipeline(pipeline_file))
+        self.figures = Figures(
+            relation_bytes=relation_bytes,
+            memory=int(OF_R * relation_bytes),
+            resident_memory=RESIDENT_AT,
+            nodes=NODES,
         )
-        say(f"the broker alone does {rate:,.0f} events/s")
-        return rate
+        self._stack = stack
+        self._pipeline_file = pipeline_file
+        self._plan = plan
+        self._deadline = deadline
+        say(f"R is {relation_bytes:,} bytes, the memory {self.figures.memory:,}")
 
-    def _target(self, name: str) -> Topic:
-        target = Topic(name, self._of.topology.enriched.partitions)
-        ensure_topics(self._of.settings, [target])
-        return target
+    def auto(self, layout: Layout, *, against_sql: bool) -> Trial:
+        """Measure `auto` in a layout; gives the trial, ended, whose events are still there."""
+        figures = self.figures
+        with self._trial(AUTO, layout, figures.memory) as running:
+            running.warm_up()
+            drained = running.drain_backlog()
+            for rate in (LOW, HIGH):
+                running.sustain(rate)
+            for share in SHARES:
+                running.sustain(share * drained.rate, share)
+            running.check(against_sql=against_sql)
+        with self._trial(AUTO, layout, RESIDENT_AT, WAITING) as second:
+            second.warm_up()
+            second.sustain(HIGH)
+            resident = second.resident_now()
+            second.check()
+        figures.layouts[layout.name] = Measured(
+            drained, running.sustained, second.start_s, resident
+        )
+        figures.restarts += running.restarts + second.restarts
+        if layout is LAYOUTS[0]:
+            figures.pipelines[AUTO], figures.preload_rate = drained, running.preload_rate
+            figures.resident, figures.held = running.resident, running.held
+        return running
 
-    _meter: Meter | None = None
+    def baselines(self, of: Trial) -> None:
+        figures, plan = self.figures, self._plan
+        baselines = Baselines(self._stack, of, self._deadline, say)
+        figures.lru = baselines.lru(plan.scripted)
+        figures.one_by_one = baselines.one_by_one(plan.one_by_one)
+        figures.broker_rate = baselines.broker_alone(plan.size.backlog)
+        for rate in (LOW, HIGH):
+            figures.lru_sustained.append(baselines.lru_at(rate, plan.size.sustained_s))
+        figures.copy_sustained.append(baselines.copy_at(HIGH, plan.size.sustained_s))
 
-    def _tick(self) -> None:
-        self._deadline.check()
-        self._stack.check()
-        if self._meter:
-            self._meter.sample()
+    def fixed(self, algorithm: Algorithm) -> None:
+        with self._trial(algorithm, LAYOUTS[0], self.figures.memory) as running:
+            found = self.figures.pipelines[algorithm] = running.measure()
+            self.figures.restarts += running.restarts
+            if not found.estimated:
+                running.check()
+
+    @contextlib.contextmanager
+    def _trial(
+        self, algorithm: str, layout: Layout, memory: int, waiting: int = 0
+    ) -> Iterator[Trial]:
+        say(f"{algorithm}, {layout.name}, {memory / MIB:,.2f} MiB")
+        changes = {"algorithm": str(algorithm), "memory": memory // NODES, "nodes": NODES}
+        file = variant(
+            self._pipeline_file,
+            self._stack.home.folder,
+            f"{algorithm}-{layout.name}-{memory // MIB}mib",
+            {**changes, **layout.settings},
+        )
+        size, deadline = self._plan.size, self._deadline
+        with trial(self._stack, file, size, deadline, say, waiting=waiting) as running:
+            yield running
 
 
 @contextlib.contextmanager

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench.layouts import Compared, compared_keys, layout_keys, resident_table
 from bench.measure import MIB
+from bench.sustained import HALF
 from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER
 
 if TYPE_CHECKING:
-    from bench.trial import Drained, Sustained
+    from collections.abc import Iterator
+
+    from bench.layouts import Measured
+    from bench.measure import Resident
+    from bench.sustained import Sustained
+    from bench.trial import Drained
 
 NOISY = 0.05
 """Share of the cores that others may take in a phase before its rate means little."""
@@ -34,6 +41,11 @@ class Scripted:
         return self.result["seconds"] * self.rate
 
     @property
+    def cpu_s_per_event(self) -> float:
+        """Broker and database included."""
+        return sum(self.cpu_s.values()) / self.events
+
+    @property
     def queries_an_event(self) -> float:
         return self.result["queries"] / self.events
 
@@ -45,14 +57,20 @@ class Figures:
     relation_bytes: int = 0
     """R's: its rows as they are encoded for the output."""
     memory: int = 0
+    resident_memory: int = 0
+    """The budget with which the processes' memory was measured."""
     nodes: int = 0
     pipelines: dict[str, Drained] = field(default_factory=dict)
-    """By algorithm."""
-    sustained: list[Sustained] = field(default_factory=list)
+    """By algorithm, all in the first layout."""
+    layouts: dict[str, Measured] = field(default_factory=dict)
+    """`auto`, by layout."""
     preload_rate: float = 0.0
     resident: dict[str, int] = field(default_factory=dict)
+    """The most that was seen, by process."""
     held: dict[str, tuple[float, float]] = field(default_factory=dict)
     lru: Scripted | None = None
+    lru_sustained: list[Sustained] = field(default_factory=list)
+    copy_sustained: list[Sustained] = field(default_factory=list)
     one_by_one: Scripted | None = None
     broker_rate: float = 0.0
     restarts: int = 0
@@ -71,7 +89,9 @@ def summary(figures: Figures) -> dict[str, Any]:
     auto, lru, one = figures.pipelines[AUTO], figures.lru, figures.one_by_one
     assert lru is not None
     assert one is not None
-    first, last = figures.sustained[0], figures.sustained[-1]
+    sustained = next(iter(figures.layouts.values())).sustained
+    half, last = next(each for each in sustained if each.share == HALF), sustained[-1]
+    compared = Compared(lru, figures.lru_sustained, figures.copy_sustained)
     cpu = _a_million(auto.cpu_s, auto.events)
     for name in ("generator", "reader"):
         cpu[name] = last.cpu_s.get(name, 0.0) * 1e6 / last.sent.events
@@ -80,8 +100,8 @@ def summary(figures: Figures) -> dict[str, Any]:
     queries = auto.figures.get("reads", 0.0) / auto.events
     return {
         "events_per_s": round(auto.rate),
-        "p50_ms": round(first.latency.p50_ms, 1),
-        "p99_ms": round(first.latency.p99_ms, 1),
+        "p50_ms": round(half.latency.p50_ms, 1),
+        "p99_ms": round(half.latency.p99_ms, 1),
         "auto_over_tuple": round(auto.rate / one.rate, 2),
         "auto_over_lru": round(auto.rate / lru.rate, 2),
         "auto_over_best_min": round(auto.rate / best, 2),
@@ -103,19 +123,18 @@ def summary(figures: Figures) -> dict[str, Any]:
                 "rows_read_per_thousand": _a_thousand(each, "rows_read"),
                 "migrations_per_thousand": _a_thousand(each, "migrations"),
                 "tombstones_per_thousand": _a_thousand(each, "cache_tombstones"),
-                "cpu_s_per_million": round(sum(each.cpu_s.values()) / max(1, each.events) * 1e6, 2),
+                "cpu_s_per_million": round(each.cpu_s_per_event * 1e6, 2),
             }
             for name, each in figures.pipelines.items()
         },
         "latency_at_rate": [
-            {
-                "share": each.share,
-                "events_per_s": round(each.sent.rate),
-                "generator_behind_s": each.sent.behind_s,
-                "others_share_of_cpu": round(each.others, 3),
-                **{name: round(value, 1) for name, value in asdict(each.latency).items()},
-            }
-            for each in figures.sustained
+            *(
+                _at_rate(layout, each)
+                for layout, measured in figures.layouts.items()
+                for each in measured.sustained
+            ),
+            *(_at_rate("lru", each) for each in figures.lru_sustained),
+            *(_at_rate("copy", each) for each in figures.copy_sustained),
         ],
         "queries_per_thousand": {
             "auto": round(queries * 1000, 2),
@@ -136,13 +155,41 @@ def summary(figures: Figures) -> dict[str, Any]:
         },
         "relation_mb": round(figures.relation_bytes / MIB, 1),
         "memory_mb": round(figures.memory / MIB, 2),
+        "resident_at_mib": round(figures.resident_memory / MIB, 2),
+        "resident_mib": {
+            layout: {name: _mib(each) for name, each in measured.resident.items()}
+            for layout, measured in figures.layouts.items()
+        },
         "nodes": figures.nodes,
         "hit_rate": round(auto.hit_rate, 4),
         "lru_hit_rate": round(lru.result["hit_rate"], 4),
         "others_share_of_cpu": {name: round(share, 3) for name, share in figures.noise.items()},
         "restarts": figures.restarts,
         "events": auto.events,
+        **compared_keys(compared),
+        **{
+            key: value
+            for layout, measured in figures.layouts.items()
+            for key, value in layout_keys(layout, measured, compared).items()
+        },
     }
+
+
+def _at_rate(who: str, each: Sustained) -> dict[str, Any]:
+    return {
+        "who": who,
+        "at": each.name,
+        "share": each.share,
+        "events_per_s": round(each.sent.rate),
+        "generator_behind_s": each.sent.behind_s,
+        "others_share_of_cpu": round(each.others, 3),
+        "cpu_s_per_million": round(each.cpu_s_per_million, 2),
+        **{name: round(value, 1) for name, value in asdict(each.latency).items()},
+    }
+
+
+def _mib(resident: Resident) -> dict[str, float]:
+    return {name: round(size / MIB, 1) for name, size in asdict(resident).items()}
 
 
 def _a_million(cpu_s: dict[str, float], events: float) -> dict[str, float]:
@@ -178,10 +225,10 @@ def table(result: dict[str, Any]) -> str:
         )
     for name, label in (("lru", "LRU script"), ("tuple", "tuple by tuple")):
         hits = f"{result['lru_hit_rate']:.1%}" if name == "lru" else ""
-        cpu = f"{sum(result['lru_cpu_s_per_million'].values()):.2f}" if name == "lru" else ""
+        used = f"{sum(result['lru_cpu_s_per_million'].values()):.2f}" if name == "lru" else ""
         lines.append(
             f"  {label:<16}{result[f'{name}_events_per_s']:>10,}{hits:>8}"
-            f"{result['queries_per_thousand'][name]:>15.2f}{cpu:>9}"
+            f"{result['queries_per_thousand'][name]:>15.2f}{used:>9}"
         )
     lines += [
         f"  {'broker alone':<16}{result['broker_events_per_s']:>10,}   in and out, no work",
@@ -192,15 +239,10 @@ def table(result: dict[str, Any]) -> str:
             f"as fast as the script, {result['auto_over_best_min']} of the best fixed algorithm"
         ),
         "",
-        "latency, source record to committed output read (ms)",
+        *_latency_lines(result),
+        "",
+        *_layout_lines(result),
     ]
-    for at in result["latency_at_rate"]:
-        behind = at["generator_behind_s"]
-        late = f"   generator up to {behind:.2f} s behind" if behind else ""
-        lines.append(
-            f"  {at['share']:.0%} = {at['events_per_s']:>8,} events/s   p50 {at['p50_ms']:>7,.0f}"
-            f"   p99 {at['p99_ms']:>7,.0f}   max {at['max_ms']:>7,.0f}{late}"
-        )
     lines += ["", f"  {'process':<16}{'CPU s/M events':>16}{'resident MiB':>14}  held/budget MiB"]
     cpu, resident, held = result["cpu_s_per_million"], result["rss_mb"], result["held_mb"]
     for name in sorted(cpu, key=lambda name: -cpu[name]):
@@ -219,3 +261,31 @@ def table(result: dict[str, Any]) -> str:
     if result["restarts"]:
         lines += ["", f"services were started again {result['restarts']} times: see their logs"]
     return "\n".join(lines)
+
+
+def _latency_lines(result: dict[str, Any]) -> Iterator[str]:
+    yield "latency, source record to committed output read (ms)"
+    yield f"  {'':<16}{'events/s':>17}{'p50':>9}{'p99':>9}{'max':>9}{'CPU s/M':>9}"
+    labels = {"lru": "LRU script", "copy": "bare copy"}
+    for at in result["latency_at_rate"]:
+        who = labels.get(at["who"], f"auto, {at['who']}")
+        share = f"{at['share']:.0%} =" if at["share"] else ""
+        behind = at["generator_behind_s"]
+        late = f"   generator up to {behind:.2f} s behind" if behind else ""
+        yield (
+            f"  {who:<16}{share:>7}{at['events_per_s']:>10,}{at['p50_ms']:>9,.0f}"
+            f"{at['p99_ms']:>9,.0f}{at['max_ms']:>9,.0f}{at['cpu_s_per_million']:>9.2f}{late}"
+        )
+
+
+def _layout_lines(result: dict[str, Any]) -> Iterator[str]:
+    for layout, resident in result["resident_mib"].items():
+        yield (
+            f"{layout} over the script: {result[f'{layout}_over_lru']} times the rate, "
+            f"{result[f'{layout}_cpu_over_lru']} of its CPU per event; at 20,000 events/s "
+            f"{result[f'{layout}_p50_over_lru_20k']} times its p50, and "
+            f"{result[f'{layout}_p50_over_copy_20k']} times that of a bare transactional copy"
+        )
+        yield f"{layout}: first output {result[f'{layout}_start_s']:.1f} s after the start, warm"
+        yield ""
+        yield resident_table(layout, resident, result["resident_at_mib"])

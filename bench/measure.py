@@ -14,9 +14,13 @@ import psutil
 from dovetail.errors import StackError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from deploy.local.home import Home
 
 MIB = 1 << 20
+LOOK_EVERY_S = 1.0
+"""Looking at every process ten times a second took a tenth of the machine."""
 _MEMORY_EVERY_S = 1.0
 
 
@@ -28,6 +32,29 @@ def running(home: Home) -> dict[str, int]:
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
             identity = json.loads(record.read_text())
             found[str(identity["name"])] = int(identity["pid"])
+    return found
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What a process has in memory, in bytes."""
+
+    rss: int
+    pss: int
+    """Of a page that n processes share, an nth: what their sum really takes."""
+    own: int
+    """Shared with nobody."""
+
+
+def resident_now(home: Home, names: Iterable[str]) -> dict[str, Resident]:
+    """What each of these processes has in memory, with everything below it."""
+    pids = running(home)
+    found = {}
+    for name in names:
+        told = [process.memory_full_info() for process in _family(pids[name])]
+        found[name] = Resident(
+            sum(one.rss for one in told), sum(one.pss for one in told), sum(one.uss for one in told)
+        )
     return found
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from bench.arrivals import latency_of, sent_times
-from bench.children import Load, child, wait_for_line
-from bench.measure import Meter, Progress
-from bench.ranges import group_at
+from bench.arrivals import first_arrival
+from bench.children import Load
+from bench.measure import LOOK_EVERY_S, Meter, Progress, resident_now
+from bench.sustained import Sustained, Watched
 from deploy.local.files import write_atomically
 from deploy.local.live import fetch
 from deploy.local.ports import Ports
@@ -32,24 +32,21 @@ from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream import ledger
 from dovetail.stream.topics import admin_of, ends, ensure_topics
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, Topology
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, Topology
 from dovetail.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from typing import Any
 
-    from bench.arrivals import Latency
-    from bench.children import Sent
-    from bench.measure import Deadline
+    from bench.measure import Deadline, Resident
     from deploy.local.services import Service
     from deploy.local.stack import Stack
     from dovetail.pipeline.spec import Pipeline
 
 _STUCK_S = 60.0
 _TICK_S = 0.2
-_LOOK_EVERY_S = 1.0
-"""Looking at every process ten times a second took a tenth of the machine."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +69,6 @@ class Size:
 
 
 @dataclass
-class Sustained:
-    share: float
-    sent: Sent
-    latency: Latency
-    cpu_s: dict[str, float]
-    others: float
-
-
-@dataclass
 class Drained:
     """What was measured of a pipeline while it worked on events."""
 
@@ -96,6 +84,11 @@ class Drained:
     """By how much the services' figures grew, all nodes together: reads, rows_read, …."""
     estimated: bool = False
     """Whether it was too slow to be drained, and the rate is its disk phase's."""
+
+    @property
+    def cpu_s_per_event(self) -> float:
+        """Broker and database included."""
+        return sum(self.cpu_s.values()) / max(1, self.events)
 
 
 class Trial:
@@ -118,6 +111,8 @@ class Trial:
         self.held: dict[str, tuple[float, float]] = {}
         """Most bytes held, and the budget, by process."""
         self.preload_rate = 0.0
+        self.start_s = 0.0
+        """From starting the services to the first output, where events were waiting."""
         self.starts: list[int] = []
         """Where the backlog begins on the source topic."""
         self.load = Load(stack.home, self.topology.source.name, stack.environment())
@@ -142,6 +137,24 @@ class Trial:
 
     def close(self) -> None:
         self._auditor.close()
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self._services.start()
+        self._services.wait_until_ready()
+
+    def start_with_waiting(self, events: int) -> None:
+        """Start with so many events on the source: when does a reader have the first output?"""
+        seen = self.audit()
+        watched = self._watched()
+        self.load.send(events, math.inf, self.tick)
+        with watched.reading() as arrived:
+            began_ms = time.time_ns() / 1e6
+            self.start()
+            self.drain(seen)
+        self.start_s = (first_arrival(arrived) - began_ms) / 1000
+        self._say(f"the first output came {self.start_s:.1f} s after the start")
 
     # ── measuring ────────────────────────────────────────────────────────────────────────
 
@@ -222,38 +235,31 @@ class Trial:
         self._say(f"its disk phase could keep up with {found.rate:,.0f} events/s")
         return found
 
-    def sustain(self, share: float, of_rate: float) -> None:
-        """Send at a share of a rate, and see how old events are when a reader has their output."""
-        rate = round(share * of_rate)
+    def sustain(self, rate: float, share: float | None = None) -> None:
+        """Send at one rate, and see how old events are when a reader has their output."""
         events = round(rate * self._size.sustained_s)
-        self._say(f"sending {rate:,} events/s for {self._size.sustained_s:.0f} s")
+        self._say(f"sending {rate:,.0f} events/s for {self._size.sustained_s:.0f} s")
         seen = self.audit()
-        source, enriched = self.topology.source, self.topology.enriched
-        starts = ends(self._admin, source)
-        group = group_at(self.settings, enriched.name, ends(self._admin, enriched))
-        arrived = self._home.folder / "arrivals.npz"
-        arguments = [enriched.name, group, str(arrived)]
-        environment = self._stack.environment()
-        with child(self._home, "reader", "bench.arrivals", arguments, environment) as reader:
-            wait_for_line(reader, "ready", self.tick)
+        watched = self._watched()
+        with watched.reading():
             meter = self._meter = Meter(self._home)
-            sent = self.load.send(events, rate, self._tick_until_sent(meter, sum(starts)))
+            sent = self.load.send(events, rate, self._tick_until_sent(meter, sum(watched.starts)))
             now = self.drain(seen)
             meter.sample()
             others = meter.others_share()
-        sent_ms = sent_times(
-            self.settings, source.name, starts, sent.first, events, self._deadline.check
-        )
-        latency = latency_of(arrived, sent_ms, sent.first)
-        arrived.unlink()
+        latency = watched.latency(sent, self._deadline.check)
         if latency.outputs != now.outputs - seen.outputs:
             raise ConservationError(
                 f"the ledgers say {now.outputs - seen.outputs:,} outputs, "
                 f"but {latency.outputs:,} arrived"
             )
         self._keep_memory(meter)
-        self.sustained.append(Sustained(share, sent, latency, meter.cpu_s(), others))
+        self.sustained.append(Sustained(rate, share, sent, latency, meter.cpu_s(), others))
         self._say(f"latency p50 {latency.p50_ms:,.0f} ms, p99 {latency.p99_ms:,.0f} ms")
+
+    def resident_now(self) -> dict[str, Resident]:
+        """The memory of each of the pipeline's processes at this moment, control's included."""
+        return resident_now(self._home, [service.name for service in self._services.all])
 
     def check(self, *, against_sql: bool = False) -> None:
         """Raise unless every event sent is accounted for."""
@@ -282,11 +288,15 @@ class Trial:
         self._deadline.check()
         self._stack.check()
         self._services.watch()
-        if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
+        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             if self._meter:
                 self._meter.sample()
             self._look_at_budgets()
+
+    def _watched(self) -> Watched:
+        source, enriched = self.topology.source, self.topology.enriched
+        return Watched(self._stack, self.settings, source, enriched, self.tick)
 
     def _tick_until_sent(self, meter: Meter, before: int) -> Callable[[], None]:
         """Tick, and count the generator's work from its first event on."""
@@ -328,7 +338,9 @@ class Trial:
             self.resident[name] = max(resident, self.resident.get(name, 0))
 
     def _ingest(self) -> Service:
-        return next(service for service in self._services.all if service.name == INGEST)
+        """The process that takes the events in."""
+        first = self.topology.commanded[0]
+        return next(service for service in self._services.all if service.service == first)
 
     def _await_ingest(self, ingest: Service, seen: Audit) -> float:
         """Return when ingest could take the first event."""
@@ -375,8 +387,13 @@ def trial(
     size: Size,
     deadline: Deadline,
     say: Callable[[str], None],
+    *,
+    waiting: int = 0,
 ) -> Iterator[Trial]:
-    """Run the pipeline of a file for as long as the `with` lasts."""
+    """Run the pipeline of a file for as long as the `with` lasts.
+
+    With events `waiting`, its start is measured.
+    """
     pipeline = load_pipeline(pipeline_file)
     settings = Settings(stack.bootstrap, stack.database_url, pipeline_file)
     ensure_topics(settings, Topology(pipeline).topics())
@@ -384,21 +401,22 @@ def trial(
         stack.home, pipeline, pipeline_file, stack.environment(), Ports(stack.home), say
     )
     try:
-        services.start()
-        services.wait_until_ready()
         running = Trial(stack, services, settings, pipeline, size, deadline, say)
         with contextlib.closing(running):
+            if waiting:
+                running.start_with_waiting(waiting)
+            else:
+                running.start()
             yield running
     finally:
         services.stop()
 
 
-def variant(pipeline_file: Path, folder: Path, algorithm: str, memory: int, nodes: int) -> Path:
-    """Write the same pipeline with another algorithm and budget, and with topics of its own."""
+def variant(pipeline_file: Path, folder: Path, label: str, changes: Mapping[str, Any]) -> Path:
+    """Write the same pipeline with other settings, and with topics of its own."""
     settings = yaml.safe_load(pipeline_file.read_text())
-    name = f"{settings['name']}-{algorithm}"
-    settings |= {"name": name, "memory": memory // nodes, "nodes": nodes}
-    settings["algorithm"] = str(algorithm)
+    name = f"{settings['name']}-{label}"
+    settings |= {**changes, "name": name}
     settings["source"].pop("topic", None)
     settings.pop("sink", None)
     file = folder / f"{name}.yaml"
