@@ -119,7 +119,7 @@ class Baselines:
             watched = Watched(self._stack, self._of.settings, source, target, self._tick)
             with watched.reading():
                 meter = self._meter = Meter(home)
-                sent = self._of.load.send(events, rate, self._tick)
+                sent = self._of.load.send(events, rate, watched.from_first(meter, self._tick))
                 result = json.loads(wait_for_line(contender, "{", self._tick))
                 meter.sample()
                 others = meter.others_share()

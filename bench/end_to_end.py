@@ -239,7 +239,7 @@ def main() -> int:
         prog="make bench-e2e", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument(
-        "--quick", action="store_true", help="under five minutes, a smaller backlog"
+        "--quick", action="store_true", help="about seven minutes, a smaller backlog"
     )
     parser.add_argument("--verify", action="store_true", help="compare auto's outputs with SQL's")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")

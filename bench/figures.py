@@ -82,7 +82,15 @@ class Figures:
         for name, script in (("lru", self.lru), ("tuple", self.one_by_one)):
             if script:
                 found[name] = script.others
+        found |= {f"{who} at {each.name}": each.others for who, each in self.at_rates()}
         return found
+
+    def at_rates(self) -> Iterator[tuple[str, Sustained]]:
+        """Everything that was measured at a steady rate, and of whom."""
+        for layout, measured in self.layouts.items():
+            yield from ((layout, each) for each in measured.sustained)
+        yield from (("lru", each) for each in self.lru_sustained)
+        yield from (("copy", each) for each in self.copy_sustained)
 
 
 def summary(figures: Figures) -> dict[str, Any]:
@@ -127,15 +135,7 @@ def summary(figures: Figures) -> dict[str, Any]:
             }
             for name, each in figures.pipelines.items()
         },
-        "latency_at_rate": [
-            *(
-                _at_rate(layout, each)
-                for layout, measured in figures.layouts.items()
-                for each in measured.sustained
-            ),
-            *(_at_rate("lru", each) for each in figures.lru_sustained),
-            *(_at_rate("copy", each) for each in figures.copy_sustained),
-        ],
+        "latency_at_rate": [_at_rate(who, each) for who, each in figures.at_rates()],
         "queries_per_thousand": {
             "auto": round(queries * 1000, 2),
             "lru": round(lru.queries_an_event * 1000, 2),

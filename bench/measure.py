@@ -83,15 +83,18 @@ class Meter:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._started = time.monotonic()
-        self._busy = _busy()
         self._memory_at = 0.0
         self._latest: dict[tuple[str, int], float] = {}
         self.resident: dict[str, int] = {}
         """The most bytes seen. Pages that PostgreSQL's processes share count once."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: what was before is no work on events."""
+        self._started = time.monotonic()
+        self._busy = _busy()
         self.sample()
         self._first = dict(self._latest)
-        self._at_birth = dict(self._latest)
 
     def sample(self) -> None:
         look_at_memory = time.monotonic() - self._memory_at >= _MEMORY_EVERY_S
@@ -104,11 +107,6 @@ class Meter:
         if look_at_memory:
             self._memory_at = time.monotonic()
 
-    def restart(self, name: str) -> None:
-        """Count this process from now on: its start-up is no work on events."""
-        self.sample()
-        self._first |= {who: cpu for who, cpu in self._latest.items() if who[0] == name}
-
     def cpu_s(self) -> dict[str, float]:
         used: dict[str, float] = {}
         for (name, pid), seconds in self._latest.items():
@@ -119,7 +117,7 @@ class Meter:
     def others_share(self) -> float:
         """Tell which share of the machine went to processes not measured here: the noise."""
         capacity = (time.monotonic() - self._started) * (psutil.cpu_count() or 1)
-        ours = sum(seconds - self._at_birth.get(who, 0.0) for who, seconds in self._latest.items())
+        ours = sum(seconds - self._first.get(who, 0.0) for who, seconds in self._latest.items())
         return max(0.0, (_busy() - self._busy - ours) / capacity)
 
 

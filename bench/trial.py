@@ -243,7 +243,7 @@ class Trial:
         watched = self._watched()
         with watched.reading():
             meter = self._meter = Meter(self._home)
-            sent = self.load.send(events, rate, self._tick_until_sent(meter, sum(watched.starts)))
+            sent = self.load.send(events, rate, watched.from_first(meter, self.tick))
             now = self.drain(seen)
             meter.sample()
             others = meter.others_share()
@@ -297,19 +297,6 @@ class Trial:
     def _watched(self) -> Watched:
         source, enriched = self.topology.source, self.topology.enriched
         return Watched(self._stack, self.settings, source, enriched, self.tick)
-
-    def _tick_until_sent(self, meter: Meter, before: int) -> Callable[[], None]:
-        """Tick, and count the generator's work from its first event on."""
-        sending = False
-
-        def tick() -> None:
-            nonlocal sending
-            self.tick()
-            if not sending and sum(ends(self._admin, self.topology.source)) > before:
-                sending = True
-                meter.restart("generator")
-
-        return tick
 
     def _look_at_budgets(self) -> None:
         stats = fetch(self._services.control_url) if self._meter else None

@@ -120,3 +120,11 @@ def test_the_table_has_a_line_for_each_rate(figures):
     assert ["auto,", "split", "1,000", "120", "240", "360", "50.00"] in shown
     assert ["auto,", "split", "50%", "=", "50,000", "610", "1,220", "1,830", "1.00"] in shown
     assert ["bare", "copy", "20,000", "8", "16", "24", "2.50"] in shown
+
+
+def test_a_rate_that_others_disturbed_is_named(figures):
+    assert "noisy" not in table(summary(figures))
+    figures.copy_sustained[0].others = 0.3
+    assert "others took 30% of the cores beside copy at 20k" in table(summary(figures)).replace(
+        "other processes", "others"
+    )

@@ -2,14 +2,32 @@
 
 import json
 import os
+import time
 
 import yaml
 
-from bench.measure import resident_now
+from bench.measure import Meter, resident_now
 from bench.trial import variant
 from deploy.local.home import CHECKOUT, Home
 from dovetail.pipeline.load import load_pipeline
 from dovetail.topology import Topology
+
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_a_meter_that_begins_anew_forgets_what_was_before(tmp_path):
+    home = Home(tmp_path)
+    (home.run / "reader.pid").write_text(json.dumps({"name": "reader", "pid": os.getpid()}))
+    meter = Meter(home)
+    burn(0.5)
+    meter.restart()
+    burn(0.1)
+    meter.sample()
+    assert 0.08 < meter.cpu_s()["reader"] < 0.4
 
 
 def test_memory_is_by_process_and_shared_pages_count_in_part(tmp_path):
