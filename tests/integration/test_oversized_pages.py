@@ -185,11 +185,8 @@ def test_what_the_database_builds_is_bounded_however_long_the_rows_are(
 
 
 @pytest.mark.parametrize("store", ["pipeline", "postgres"])
-def test_rows_that_nobody_knew_to_be_long_are_read_in_smaller_parts(
-    store, connection, database, monkeypatch
-):
+def test_rows_that_nobody_knew_to_be_long_are_read_in_smaller_parts(store, connection, database):
     """They are compressed so well that they stay in their blocks: more than 1 GB of them."""
-    monkeypatch.setattr("dovetail.master.pipeline.QUICK_S", 100.0)
     connection.execute(
         "TRUNCATE t; ALTER TABLE t ALTER v SET STORAGE MAIN;"
         "INSERT INTO t VALUES (1, repeat('x', 400000));"
@@ -205,7 +202,7 @@ def test_rows_that_nobody_knew_to_be_long_are_read_in_smaller_parts(
             session_for(database, "t"), describe(connection, "t"), ["id"], ["v"]
         )
     else:
-        relation = PipelineRelation(database, pipeline("t", ["v"]))
+        relation = PipelineRelation(database, pipeline("t", ["v"]), limit_s=100.0)
         assert relation.facts.pages
         with pytest.raises(Unavailable, match="looking up 3000 keys of t by id again"):
             relation.read(asked, 8 << 20)
