@@ -28,6 +28,7 @@ def build(context: Context) -> Handler:
     )
     questions = Questions()
     handler = CacheHandler(
+        pipeline,
         context.topology,
         migrations,
         budget(pipeline),
