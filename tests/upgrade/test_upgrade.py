@@ -89,6 +89,8 @@ def test_service_by_service_and_back_nothing_is_lost_or_repeated(run_previous, p
                 kill(pipeline, name)
             roll(pipeline, load, order[half:], CHECKOUT)
             status, again, headers = post(*request, key="till-1")
+            if "partition" in answer:  # 0.2.0 sent all of a request's events to one
+                answer["partitions"] = [answer.pop("partition")]
             assert (status, again) == (202, answer)
             assert headers["Idempotent-Replayed"] == "true"
             load.stop()
