@@ -501,9 +501,10 @@ def test_many_who_wait_for_a_job_keep_nobody_from_health(control):
     async def all_at_once():
         headers = {"Authorization": f"Bearer {control.tokens[Role.READ]}"}
         async with httpx.AsyncClient(base_url=control.url, headers=headers, timeout=60) as client:
-            path = f"/v1/jobs/{job.id}?wait=8"
+            path = f"/v1/jobs/{job.id}?wait=30"
             waiting = [asyncio.create_task(client.get(path)) for _ in range(60)]
-            await asyncio.sleep(2)
+            while sum(one.done() for one in waiting) < len(waiting) - MOST_WAITING:
+                await asyncio.sleep(0.1)
             for probe in ("/health", "/ready", f"/v1/jobs/{job.id}"):
                 assert (await client.get(probe, timeout=2)).status_code in (200, 503)
             await asyncio.to_thread(rows.end, job.id, "done")
