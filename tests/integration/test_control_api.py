@@ -11,6 +11,7 @@ import re
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -503,8 +504,8 @@ def test_many_who_wait_for_a_job_keep_nobody_from_health(control):
         async with httpx.AsyncClient(base_url=control.url, headers=headers, timeout=60) as client:
             path = f"/v1/jobs/{job.id}?wait=30"
             waiting = [asyncio.create_task(client.get(path)) for _ in range(60)]
-            while sum(one.done() for one in waiting) < len(waiting) - MOST_WAITING:
-                await asyncio.sleep(0.1)
+            for refused in islice(asyncio.as_completed(waiting), len(waiting) - MOST_WAITING):
+                assert (await refused).status_code == 429
             for probe in ("/health", "/ready", f"/v1/jobs/{job.id}"):
                 assert (await client.get(probe, timeout=2)).status_code in (200, 503)
             await asyncio.to_thread(rows.end, job.id, "done")
