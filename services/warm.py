@@ -29,6 +29,7 @@ from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import UNMAPPED, EventBatch
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
+from dovetail.stream.key_names import keys_named
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
@@ -112,6 +113,8 @@ def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int,
     if pipeline.order.kept:
         _handled(_disk(pipeline, topology, master), missed[topology.missed.name])
     cache.revoke(list(range(pipeline.slots)))
+    # Which tombstones alone call for.
+    keys_named(Column.of([b"1"]), int_key=pipeline.key_type is KeyType.INT)
     # Which handlers call for large outputs alone.
     nothing, first = Entries.without_rows().data, np.zeros(1, np.int64)
     oversized(pipeline.join, Column.of([b"{}"]), nothing, first, null_row([]), 0)

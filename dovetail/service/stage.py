@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -165,6 +166,14 @@ def _seen_from(pipeline: Pipeline, link: int) -> Topology:
     return Topology(pipeline, link)
 
 
+def end_in_order() -> None:
+    """Let SIGTERM be no failure, once all is served.
+
+    The server raises it anew then, and the process would end by it: with 143, in a container.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+
 def exit_code(error: DovetailError) -> int:
     """2 where only a change by the user helps, 1 where another try may."""
     return 2 if isinstance(error, ConfigError | MasterDataError | NotAllowedError) else 1
@@ -217,6 +226,7 @@ class StageService:
 
     def run(self) -> int:
         """Serve until told to stop; return the process's exit code."""
+        end_in_order()
         self._server.run()
         if isinstance(self._failure, NotAllowedError):
             # Once more and last, in plain words: whoever looks for the reason looks there.

@@ -6,7 +6,7 @@ import uvicorn
 
 from dovetail.errors import DovetailError
 from dovetail.service import logs, tls
-from dovetail.service.stage import exit_code
+from dovetail.service.stage import end_in_order, exit_code
 from dovetail.settings import Settings
 from dovetail.stream.acls import settle_topics
 from dovetail.topology import CONTROL
@@ -38,6 +38,7 @@ def main() -> int:
     except DovetailError as error:
         print(f"{CONTROL}: {error}", file=sys.stderr)
         return exit_code(error)
+    end_in_order()
     uvicorn.run(
         app,
         host=settings.host,

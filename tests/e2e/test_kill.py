@@ -127,6 +127,9 @@ def test_every_service_is_killed_under_load_and_the_output_stays_exact(run_pipel
         # No process but the killed ones has ended, for whatever reason.
         killed = set(map(pipeline.process_of, victims))
         assert {name for name in after if after[name] != before[name]} == killed
+        if pipeline.has_nodes:
+            ended = {name: pipeline.service(name).process.stop() for name in pipeline.names()}
+            assert set(ended.values()) == {0}, "whoever is told to end has not failed"
 
 
 @pytest.mark.timeout(600)

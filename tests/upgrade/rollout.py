@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.chaos.load import Load
 
 _ENDED_IN_ORDER = (0, -signal.SIGTERM)
-"""The web server sends itself the signal once more, when all is done. A process that did not end
-would be killed after half a minute."""
+"""In 0.2.0 the web server's signal, raised anew when all was done. A process that did not end would
+be killed after half a minute."""
 
 
 def against_the_flow(names: Sequence[str]) -> list[list[str]]:
