@@ -125,14 +125,19 @@ def test_an_overload_is_shed_and_accounted_for_and_ends_by_itself(run_pipeline, 
     with run_pipeline(spec) as pipeline:
         sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
         mapper = pipeline.process_of("mapper")
+        # On a machine that is busy by itself it may have to shed until then, and should.
         sales.flow_until(
-            lambda seen: seen.hits > WAVE and pipeline.figures(mapper)["service_rate"],
+            lambda seen: (
+                seen.hits > WAVE
+                and pipeline.figures(mapper)["service_rate"]
+                and not sheds(pipeline)
+            ),
             "both phases answer",
         )
-        assert pipeline.audit().shed == 0
+        by_itself = pipeline.audit().shed
 
         held_up.begin()
-        sales.flow_until(lambda seen: seen.shed > 5 * WAVE, "events are shed")
+        sales.flow_until(lambda seen: seen.shed > by_itself + 5 * WAVE, "events are shed")
         figures = pipeline.figures(mapper)
         assert figures["shedding"] == 1
         assert figures["behind_seconds"] > 1
@@ -149,7 +154,7 @@ def test_an_overload_is_shed_and_accounted_for_and_ends_by_itself(run_pipeline, 
         sales.wave()
         final = pipeline.drain()
         assert final.problems == []
-        assert final.shed == before > 0
+        assert final.shed == before > by_itself
         assert final.taken == sales.sent
         assert final.taken == final.enriched + final.unmatched + final.shed
 
