@@ -18,13 +18,13 @@ from dovetail.join.columns import Bytes, Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Keys, Read
 from dovetail.join.phase import Relation
+from dovetail.node.answers import takes_anything
+from dovetail.node.window import Window
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
-from dovetail.stream.answer import takes_anything
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.rdkafka import Parcel, Records
-from dovetail.stream.window import Window
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
 from services.disk_phase.build import build_join
@@ -129,11 +129,10 @@ def main() -> None:
     figures["mapper_ns"], sink = measure(MapperHandler(pipeline, topology), clean)
     mapped = records_of(sink.sent[topology.mapped.name])
     migrations = MemoryMigrations()
-    cache = CacheHandler(pipeline, topology, migrations, MEMORY, Latency(), takes_anything)
+    cache = CacheHandler(topology, migrations, MEMORY, Latency(), takes_anything)
     figures["cache_miss_ns"], sink = measure(cache, mapped)
     missed = records_of(sink.sent[topology.missed.name])
     disk = DiskHandler(
-        pipeline,
         topology,
         lambda: build_join(pipeline, Catalogue(), MEMORY, time.monotonic),
         Window(2 * EVENTS),

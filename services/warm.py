@@ -23,9 +23,10 @@ from dovetail.join.shedding.frequency import KnownFrequencies
 from dovetail.join.shedding.strategies import TopW
 from dovetail.join.splice import null_row, oversized
 from dovetail.master.table.json_rows import JsonRows
+from dovetail.node.answers import takes_anything
+from dovetail.node.window import LEAST, Window
 from dovetail.pipeline.spec import Format, Framing, KeyType
 from dovetail.service.metrics import Latency
-from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import UNMAPPED, EventBatch
 from dovetail.stream.events import splitting
 from dovetail.stream.events.paths import split
@@ -34,7 +35,6 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Parcel, Records, compile_kernels
-from dovetail.stream.window import LEAST, Window
 from dovetail.topology import INGEST, MAPPER, Topology
 from services.cache_phase.handler import CacheHandler
 from services.disk_phase.build import build_join
@@ -101,7 +101,7 @@ def _warm_mapper(
 
 def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int, bytes]]) -> None:
     migrations = MemoryMigrations()
-    cache = CacheHandler(pipeline, topology, migrations, _BUDGET, Latency(), takes_anything)
+    cache = CacheHandler(topology, migrations, _BUDGET, Latency(), takes_anything)
     missed = _handled(cache, mapped)
     for unique in (False, True):
         master = _Empty(pipeline, unique=unique)
@@ -219,7 +219,6 @@ class NoProgress:
 
 def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler:
     return DiskHandler(
-        pipeline,
         topology,
         lambda: build_join(pipeline, master, _BUDGET, time.monotonic),
         Window(LEAST),

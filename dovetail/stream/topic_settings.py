@@ -2,7 +2,7 @@
 
 source             its owner's alone; what deletes events early is warned of
 the sink           takes messages of 1 MiB, Kafka's default: our batches are no larger. An event
-with an output that is larger than what it takes is parked (answer.py)
+with an output that is larger than what it takes is parked (node/answers.py)
 all others         take whatever event there may be
 internal ones      keep what is unread, or the latest of each key
 what has no keys   is not compacted: a broker refuses messages without a key there

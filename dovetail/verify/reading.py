@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dovetail.errors import Unavailable
+from dovetail.node.step import TOO_LARGE
 from dovetail.stream.late import read_late
-from dovetail.stream.parking import TOO_LARGE
 from dovetail.stream.provenance import REASON
 from dovetail.stream.topics import admin_of, ends
 from dovetail.stream.whole import Identity, place_of, read_all

@@ -28,7 +28,6 @@ def build(context: Context) -> Handler:
     )
     questions = Questions()
     handler = CacheHandler(
-        pipeline,
         context.topology,
         migrations,
         budget(pipeline),

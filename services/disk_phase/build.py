@@ -13,9 +13,9 @@ from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
 from dovetail.join.tuning import ArrivalTuner
+from dovetail.node.master import MasterJoin
 from dovetail.pipeline.spec import Algorithm
 from services.cache_phase.settings import budget as cache_budget
-from services.disk_phase.join import MasterJoin
 from services.disk_phase.settings import KEYS_A_QUERY
 
 if TYPE_CHECKING:

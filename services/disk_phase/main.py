@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dovetail.join.line import Line
+from dovetail.node.window import Window
 from dovetail.service.questions import Questions
 from dovetail.service.stage import Context, run_stage
 from dovetail.stream.progress import ProgressReader
 from dovetail.stream.topic_settings import largest_message
-from dovetail.stream.window import Window
 from dovetail.topology import DISK_PHASE
 from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
@@ -29,7 +29,6 @@ def build(context: Context) -> Handler:
     mine, within = shares(pipeline), pipeline.order.within
     questions = Questions()
     handler = DiskHandler(
-        pipeline,
         context.topology,
         partial(build_join, pipeline, relation, mine.join, time.monotonic),
         Window(mine.capacity),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
+from dovetail.node.window import BYTES_AN_EVENT, LEAST
 from dovetail.stream.handler import Step
-from dovetail.stream.window import BYTES_AN_EVENT, LEAST
 from services.cache_phase.settings import budget as cache_budget
 
 if TYPE_CHECKING:

@@ -26,30 +26,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.errors import TooManyRowsError
 from dovetail.join.algorithms import Parameters
 from dovetail.join.engine import Engine
 from dovetail.join.entry import Entries
-from dovetail.join.exchange import Events
 from dovetail.join.mapper import groups
 from dovetail.join.policies import NoCache
+from dovetail.node.answers import Answers
+from dovetail.node.disk import DiskHalf
+from dovetail.node.master import MasterJoin
+from dovetail.node.step import (
+    TOO_LARGE,
+    TOO_MANY_ROWS,
+    Counted,
+    Kind,
+    Letters,
+    Outputs,
+)
+from dovetail.node.window import BYTES_AN_EVENT, LEAST, Window
 from dovetail.service.metrics import Latency
 from dovetail.stream import late
 from dovetail.stream import ledger as outcome
-from dovetail.stream.answer import Answers, SourcedEvents
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.parking import TOO_LARGE, park
 from dovetail.stream.topic_settings import largest_message
 from dovetail.stream.whole import Identity
-from dovetail.stream.window import BYTES_AN_EVENT, LEAST, Window
+from dovetail.stream.writing import PartWriter
 from services.disk_phase.build import factors_of
-from services.disk_phase.join import MasterJoin
 from services.disk_phase.settings import KEYS_A_QUERY
 from services.spark.backfill_rows import LargeKeys
 from services.spark.backfill_source import KeyReader
@@ -57,13 +65,11 @@ from services.spark.enrich_choice import SCAN, Choice
 from services.spark.relation import relation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dovetail.join.columns import Bytes, Ints
-    from dovetail.join.exchange import Answers as Joined
+    from dovetail.node.step import Part, Sourced
     from dovetail.pipeline.spec import Pipeline
     from dovetail.settings import Settings
-    from dovetail.stream.answer import Sourced
     from dovetail.stream.rdkafka import Producer
     from dovetail.topology import Topology
 
@@ -108,18 +114,15 @@ class LateJoin:
         self._slots = frozenset(slots)
         self._producer = producer
         latency = Latency()  # not of interest: they are late
-        still = topology.still_unmatched
-        takes = partial(largest_message, settings, topology.enriched)
-        answers = partial(Answers, pipeline, topology, VIA_LATE, latency, takes)
-        self._answers = [answers(), answers(unmatched=still)]
-        self._pieces = [answers(parks=self._note), answers(parks=self._note, unmatched=still)]
-        self._topology = topology
+        self._writers = [
+            PartWriter(topology, latency),
+            PartWriter(topology, latency, unmatched=topology.still_unmatched),
+        ]
         self._too_large = too_large
         self._noted: dict[Identity, str] = {}
         self._ledgers = [Ledger(), Ledger()]
         self._taken = {late.SHED: Ledger(), late.PARKED: Ledger()}
         capacity = max(LEAST, pipeline.memory // _HELD_AN_EVENT)
-        self._window = Window(capacity)
         large = pipeline.memory // _LARGE_SHARE
         left = pipeline.memory - capacity * BYTES_AN_EVENT - large
         self._choice = Choice(factors_of(pipeline))
@@ -132,7 +135,10 @@ class LateJoin:
             parameters=Parameters(keys=KEYS_A_QUERY),
             policy=NoCache(),
         )
-        self._join = MasterJoin(self._engine, self._relation)
+        join = MasterJoin(self._engine, self._relation)
+        takes = partial(largest_message, settings, topology.enriched)
+        self._answers = Answers.of(topology, VIA_LATE, takes)
+        self._disk = DiskHalf(self._answers, lambda: (join, None), Window(capacity))
         self._chosen = False
         self._reader = KeyReader(pipeline)
         self._large = LargeKeys(self._relation, self._engine.disk_buffer, large)
@@ -152,7 +158,7 @@ class LateJoin:
 
     def finish(self) -> None:
         """Read R until everything is answered."""
-        while self._join.pending:
+        while self._disk.pending:
             self._read()
         if len(self._large):
             self._stream()
@@ -178,33 +184,19 @@ class LateJoin:
         return Counter({name: count for name, count in counted.items() if count})
 
     def close(self) -> None:
-        self._join.close()
+        self._disk.join.close()
 
     def _let_in(self, place: int, batch: EventBatch) -> None:
-        while self._window.room < len(batch):
+        self._disk.arrive(place, 0, batch)
+        self._write(self._disk.let_in())
+        while self._disk.arrivals:
             self._read()
-        _, numbers = self._window.enter(place, 0, batch)
-        events = Events(batch.keys, batch.events, numbers)
-        while True:
-            accepted = self._join.offer(events)
-            if accepted == len(events):
-                return
-            events = events.slice(accepted, len(events))
-            self._read()
+            self._write(self._disk.let_in())
 
     def _read(self) -> None:
         """Read R once, and answer whom that completes."""
         self._choose()
-        try:
-            answers = self._join.step()
-        except TooManyRowsError:
-            self._dismiss()
-            answers = None
-        if answers is not None and len(answers):
-            self._answer(answers)
-            while self._join.answering:
-                self._answer(self._join.more())
-        self._window.advance()
+        self._write(self._disk.read() or ())
 
     def _choose(self) -> None:
         if not self._chosen:
@@ -214,17 +206,18 @@ class LateJoin:
             if chosen != self._engine.algorithm:
                 self._engine.switch(chosen)
 
-    def _answer(self, joined: Joined) -> None:
-        for one in self._window.finish(joined.ids):
-            sourced = SourcedEvents(
-                joined.events.take(one.places), one.partitions, one.offsets, one.timestamps
-            )
-            self._send(one.slot, sourced, joined.entries, joined.starts[one.places])
+    def _write(self, parts: Iterable[Part]) -> None:
+        """Write what the disk half gives, by lane; a key with too many rows is not its matter."""
+        for part in parts:
+            if isinstance(part, Letters) and part.reason == TOO_MANY_ROWS:
+                self._set_apart(part.slot, self._with_keys(part.of))
+            else:
+                self._write_one(part, self._ledgers)
 
-    def _send(self, place: int, events: Sourced, entries: Bytes, starts: Ints) -> None:
-        lane, slot = divmod(place, self._of)
-        ledger = self._ledgers[lane]
-        self._answers[lane].send(self._producer, ledger, slot, events, entries, starts)
+    def _write_one(self, part: Part, ledgers: Sequence[Ledger]) -> None:
+        assert isinstance(part, Outputs | Letters | Counted), "nothing migrates, nothing waits"
+        lane, slot = divmod(part.slot, self._of)
+        self._writers[lane].write([replace(part, slot=slot)], self._producer, ledgers[lane])
 
     def _park_too_large(self, place: int, batch: EventBatch) -> EventBatch:
         """Park the events that are known to have an output that is too large; give the others."""
@@ -234,37 +227,18 @@ class LateJoin:
         for at, identity in enumerate(_identities(batch)):
             by_detail.setdefault(self._too_large.get(identity, ""), []).append(at)
         left = by_detail.pop("", [])
-        lane, slot = divmod(place, self._of)
         for detail, places in by_detail.items():
             events = batch.take(np.array(places))
-            ledger = self._ledgers[lane]
-            park(self._producer, self._topology, ledger, slot, events, TOO_LARGE, detail)
+            letters = Letters(Kind.PARKED, place, events, TOO_LARGE, detail)
+            self._write_one(letters, self._ledgers)
         return batch.take(np.array(left, np.int64))
 
-    def _note(
-        self,
-        _producer: Producer,
-        _topology: Topology,
-        _ledger: Ledger,
-        _slot: int,
-        batch: Sourced,
-        _reason: bytes,
-        detail: str,
-    ) -> None:
-        """Note events that should be parked, and have outputs on their way."""
-        self._noted |= dict.fromkeys(_identities(batch), detail)
-
-    def _dismiss(self) -> None:
-        """Set events apart whose key has more rows than fit; the others go on."""
-        left = self._engine.dismiss()
-        for one in self._window.finish(left.ids):
-            events = left.events.take(one.places)
-            batch = EventBatch(
-                self._reader.keys(events), events, one.partitions, one.offsets, one.timestamps
-            )
-            self._set_apart(one.slot, batch)
+    def _with_keys(self, of: Sourced) -> EventBatch:
+        keys = self._reader.keys(of.events)
+        return EventBatch(keys, of.events, of.partitions, of.offsets, of.timestamps)
 
     def _set_apart(self, place: int, batch: EventBatch) -> None:
+        """Let events wait whose key has more rows than fit; the others go on."""
         self._large.add(place, batch)
         if self._large.full:
             self._stream()
@@ -278,14 +252,15 @@ class LateJoin:
             found[piece.events] = True
             for place, rows in groups(places[piece.events].astype(np.int32)):
                 events = batch.take(piece.events[rows])
-                lane, slot = divmod(place, self._of)
-                answers, ledger = self._pieces[lane], of_pieces[lane]
-                answers.send(
-                    self._producer, ledger, slot, events, piece.entries, piece.starts[rows]
-                )
+                for part in self._answers.to(place, events, piece.entries, piece.starts[rows]):
+                    if isinstance(part, Letters) and part.reason == TOO_LARGE:
+                        # Outputs of it are on their way.
+                        self._noted |= dict.fromkeys(_identities(part.of), part.detail)
+                    else:
+                        self._write_one(part, of_pieces)
         if self._noted:
             raise TooLargeError(self._noted)
-        self._join.keep(self._slots)  # R was read in between: it renews it
+        self._disk.keep(self._slots)  # R was read in between: it renews it
         nothing = Entries.without_rows().data
         for place, rows in groups(places.astype(np.int32)):
             lane, slot = divmod(place, self._of)
@@ -295,7 +270,7 @@ class LateJoin:
             without = rows[~found[rows]]
             if len(without):
                 starts = np.zeros(len(without), np.int64)
-                self._send(place, batch.take(without), nothing, starts)
+                self._write(self._answers.to(place, batch.take(without), nothing, starts))
 
 
 def _identities(batch: Sourced) -> Iterator[Identity]:

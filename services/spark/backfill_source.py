@@ -17,13 +17,13 @@ import pyarrow as pa
 from dovetail.errors import ConfigError
 from dovetail.join.columns import Column
 from dovetail.join.mapper import Mapper, groups
+from dovetail.node.step import TOO_LARGE
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream.batch import PIECE_BYTES, EventBatch
 from dovetail.stream.events.decode import JsonDecoder
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.late import inputs_of
 from dovetail.stream.onward import key_schema
-from dovetail.stream.parking import TOO_LARGE
 from services.spark.enrich_decode import records_of
 from services.spark.kafka import kafka_options
 

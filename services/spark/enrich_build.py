@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from dovetail.join.algorithms import Parameters
 from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
+from dovetail.node.master import MasterJoin
 from services.cache_phase.settings import budget as cache_budget
 from services.disk_phase.build import REMEMBERED
-from services.disk_phase.join import MasterJoin
 from services.disk_phase.settings import KEYS_A_QUERY
 from services.spark.enrich_choice import SCAN
 

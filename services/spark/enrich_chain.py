@@ -20,7 +20,7 @@ from services.spark.enrich_join import TableJoin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dovetail.join.columns import Column, Ints, SmallInts
+    from dovetail.node.step import Outputs
     from dovetail.service.metrics import Latency
     from dovetail.settings import Settings
     from dovetail.stream.batch import EventBatch
@@ -42,8 +42,8 @@ class Chain:
         """A guard is for one table alone: a chain sheds nothing."""
         tables: list[TableJoin] = []
         for link in reversed(topology.links):
-            onward = None if link.next is None else _WithinTask(Onward(link.next), tables[0])
-            tables.insert(0, TableJoin(settings, link, latency, onward, guard, caution))
+            following = None if link.next is None else _WithinTask(Onward(link.next), tables[0])
+            tables.insert(0, TableJoin(settings, link, latency, following, guard, caution))
         self.tables = tables
 
     @property
@@ -94,15 +94,9 @@ class _WithinTask:
         self._onward = onward
         self._following = following
 
-    def send(
-        self,
-        _: Producer,
-        slot: int,
-        events: Column,
-        partitions: SmallInts,
-        offsets: Ints,
-        timestamps: Ints,
-    ) -> None:
-        for batch in self._onward.rekeyed(events, partitions, offsets, timestamps):
+    def __call__(self, part: Outputs) -> None:
+        of, events = part.of, part.events
+        places = of.partitions[events], of.offsets[events], of.timestamps[events]
+        for batch in self._onward.rekeyed(part.outputs, *places):
             for piece in batch.pieces(PIECE_BYTES):
-                self._following.take(slot, piece)
+                self._following.take(part.slot, piece)

@@ -23,11 +23,11 @@ from dovetail.contracts.request_pb2 import Request
 from dovetail.errors import ConfigError
 from dovetail.join.columns import Column
 from dovetail.join.entry import Entries
+from dovetail.node.answers import takes_anything
 from dovetail.pipeline.load import parse_pipeline
 from dovetail.service.metrics import Latency
 from dovetail.service.orders import Ordered
 from dovetail.settings import Settings
-from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.envelope import ForeignError
 from dovetail.stream.events.formats import decoder_of
@@ -184,7 +184,7 @@ def batch(value: bytes) -> str:
     pipeline = _pipeline()
     topology = Topology(pipeline)
     told = []
-    cache = CacheHandler(pipeline, topology, MemoryMigrations(), 1 << 20, Latency(), takes_anything)
+    cache = CacheHandler(topology, MemoryMigrations(), 1 << 20, Latency(), takes_anything)
     for handler, partition in ((MapperHandler(pipeline, topology), 0), (cache, 3)):
         producer = RecordingProducer()
         handler.handle(records_with([(partition, value)]), producer, Ledger())

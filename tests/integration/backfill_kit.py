@@ -14,10 +14,10 @@ import psycopg
 import pyarrow as pa
 from confluent_kafka import Producer
 
+from dovetail.node.step import TOO_LARGE
 from dovetail.pipeline.spec import Pipeline
 from dovetail.settings import Settings
 from dovetail.stream.late import inputs_of
-from dovetail.stream.parking import TOO_LARGE
 from dovetail.stream.topics import admin_of, ensure_topics
 from dovetail.stream.whole import place_of, read_all
 from dovetail.topology import Topology

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from dovetail.errors import ConfigError, Unavailable
+from dovetail.node.step import TOO_LARGE
 from dovetail.stream.late import read_late, unbalanced
-from dovetail.stream.parking import TOO_LARGE
 from dovetail.stream.rdkafka import KafkaFailure
 from dovetail.stream.topics import admin_of, ends, ensure_topics
 from dovetail.stream.whole import read_all

@@ -5,7 +5,7 @@ import pytest
 
 from dovetail.join.algorithms import ALGORITHMS
 from dovetail.join.engine import Engine
-from services.disk_phase.join import MasterJoin
+from dovetail.node.master import MasterJoin
 from tests.collisions import COLLIDING
 from tests.integration.master_kit import texts
 from tests.integration.stores import STORES, events_of, opened

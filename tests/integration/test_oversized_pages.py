@@ -22,7 +22,7 @@ from dovetail.master.pipeline import PipelineRelation
 from dovetail.master.session import Session
 from dovetail.master.table.description import describe
 from dovetail.master.table.relation import PostgresRelation, session_for
-from services.disk_phase.join import MasterJoin
+from dovetail.node.master import MasterJoin
 from tests.integration.master_kit import ints, pipeline
 
 MEMORY = 400_000

@@ -11,7 +11,7 @@ import pytest
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import Keys, Partition
 from dovetail.join.mapper import Mapper
-from services.disk_phase.join import MasterJoin
+from dovetail.node.master import MasterJoin
 from tests.integration.master_kit import found
 from tests.integration.stores import STORES, events_of, join_keys, opened
 

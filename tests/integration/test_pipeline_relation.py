@@ -23,9 +23,9 @@ from dovetail.join.mapper import Mapper
 from dovetail.join.policies import NoCache
 from dovetail.join.splice import null_row, splice
 from dovetail.master.pipeline import QUICK_S, PipelineRelation
+from dovetail.node.master import MasterJoin
 from dovetail.pipeline.spec import KeyType
 from dovetail.settings import Settings
-from services.disk_phase.join import MasterJoin
 from services.spark import relation as spark_relation
 from tests.integration.master_kit import composites, found, ints, pipeline, texts
 

@@ -24,7 +24,7 @@ from dovetail.join.exchange import Events
 from dovetail.join.kinds import JoinKind
 from dovetail.join.splice import null_row, splice
 from dovetail.master.pipeline import PipelineRelation
-from services.disk_phase.join import MasterJoin
+from dovetail.node.master import MasterJoin
 from tests.integration.master_kit import ints, pipeline
 
 KEYS = 150

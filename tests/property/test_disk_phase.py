@@ -21,11 +21,12 @@ from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
 from dovetail.join.mapper import Mapper
 from dovetail.join.pool import BYTES_A_BLOCK
+from dovetail.node.answers import takes_anything
+from dovetail.node.master import MasterJoin
+from dovetail.node.window import Window
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
-from dovetail.stream.answer import takes_anything
 from dovetail.stream.ledger import Ledger, parse
-from dovetail.stream.window import Window
 from dovetail.testing.fakes import (
     InMemoryMaster,
     RecordingProducer,
@@ -35,7 +36,6 @@ from dovetail.testing.fakes import (
 )
 from dovetail.topology import Topology
 from services.disk_phase.handler import DiskHandler
-from services.disk_phase.join import MasterJoin
 
 SLOTS = 3
 DISK_BUFFER = 4096
@@ -100,8 +100,7 @@ class Node:
             return MasterJoin(engine, master), emigration
 
         self.handler = DiskHandler(
-            pipeline,
-            TOPOLOGY,
+            Topology(pipeline),
             make_join,
             Window(40),
             broker,

@@ -18,7 +18,7 @@ from dovetail.master.snapshot.current import CurrentSnapshot
 from dovetail.master.snapshot.slots import SlotsRelation
 from dovetail.master.snapshot.split import slot_folder, write_slots
 from dovetail.master.snapshot.versions import Versions
-from services.disk_phase.join import MasterJoin
+from dovetail.node.master import MasterJoin
 from tests.property.engine_cases import NO_ROW, cases, int_keys
 from tests.property.test_engine_exact import check, drive
 from tests.property.test_snapshot import POOL, Driven, steps

@@ -20,14 +20,14 @@ from dovetail.api import at_least, join
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.line import Line
+from dovetail.node.answers import takes_anything
+from dovetail.node.window import Window
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.allocator import keep_freed_memory
 from dovetail.service.metrics import Latency
-from dovetail.stream.answer import takes_anything
 from dovetail.stream.batch import EventBatch
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.migrations import Change
-from dovetail.stream.window import Window
 from dovetail.testing.fakes import InMemoryMaster, records_of
 from dovetail.topology import Topology
 from services.cache_phase.handler import CacheHandler
@@ -244,7 +244,6 @@ def _cache_phase(least=100, **fields):
         count = MANY if many else 20
         sink = Sink()
         handler = CacheHandler(
-            pipeline,
             Topology(pipeline),
             Migrated(_rows(7, count)),
             cache_budget(pipeline),
@@ -283,7 +282,6 @@ def _disk_phase(memory=16 * MIB, **fields):
         line = Line(pipeline.order.within, mine.line) if mine.line else None
         ticks = iter(range(1_000_000))
         handler = DiskHandler(
-            pipeline,
             Topology(pipeline),
             lambda: build_join(pipeline, master, mine.join, lambda: float(next(ticks)) / 1e4),
             Window(mine.capacity),

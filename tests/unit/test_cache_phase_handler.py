@@ -14,6 +14,7 @@ from dovetail.join.caching import LEAST
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries, MasterRows
 from dovetail.join.mapper import Mapper
+from dovetail.node import cache as cache_half
 from dovetail.pipeline.shape import Algorithm
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
@@ -23,7 +24,6 @@ from dovetail.stream.migrations import Change
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON
 from dovetail.testing.fakes import RecordingProducer, event_batch, join_keys, records_of
 from dovetail.topology import CACHE_PHASE, Topology
-from services.cache_phase import handler
 from services.cache_phase.handler import CacheHandler
 from services.cache_phase.settings import budget
 
@@ -90,7 +90,6 @@ class Cache:
         self.now = NOW
         self.sink_takes = 1 << 20
         self.handler = CacheHandler(
-            self.pipeline,
             self.topology,
             self.topic,
             memory,
@@ -226,7 +225,7 @@ def test_looking_for_what_is_too_old_takes_many_turns_and_no_long_one():
     cache = Cache(pipeline(refresh="100s"), 1 << 20)
     cache.migrate(*range(2000))
     cache.now += 101
-    cache.handler._looked_at = cache.now
+    cache.handler.half._looked_at = cache.now
     held = [2000.0]
     for _ in range(11):
         cache.now += 0.5
@@ -315,7 +314,7 @@ def test_where_an_order_is_kept_events_that_the_cache_does_not_know_go_on_withou
 
 
 def test_where_an_order_is_kept_an_entry_that_no_message_holds_beside_its_event_stays(monkeypatch):
-    monkeypatch.setattr(handler, "LARGEST_MESSAGE_BYTES", handler._FRAME + 200)
+    monkeypatch.setattr(cache_half, "LARGEST_MESSAGE_BYTES", cache_half._FRAME + 200)
     ordered = Pipeline.model_validate({**pipeline().model_dump(mode="json"), "order": "key"})
     cache = Cache(ordered)
     cache.migrate(2)

@@ -12,10 +12,10 @@ from dovetail.errors import SlowError
 from dovetail.join.algorithms import Parameters
 from dovetail.join.line import Line
 from dovetail.join.mapper import Mapper
+from dovetail.node.window import LEAST, Window
 from dovetail.pipeline.spec import Pipeline
 from dovetail.service.metrics import Latency
 from dovetail.stream.ledger import Ledger
-from dovetail.stream.window import LEAST, Window
 from dovetail.testing.fakes import (
     InMemoryMaster,
     RecordingProducer,
@@ -64,7 +64,6 @@ class Disk:
         self.now = 0.0
         self.sink_takes = 1 << 20
         self.handler = DiskHandler(
-            pipeline,
             self.topology,
             lambda: build_join(pipeline, self.master, memory, self._clock),
             Window(LEAST),
@@ -164,7 +163,7 @@ def test_a_migrated_row_is_as_old_as_the_snapshot_it_was_read_in(algorithm, read
     """By R's clock, which here goes on by a second with every read."""
     disk = Disk(InMemoryMaster(dict.fromkeys(range(60), ROWS[1]), 10), algorithm=algorithm)
     disk.master.clock = lambda: 1_800_000_000.5 + len(disk.master.requests)
-    disk.handler._join.engine.switch(algorithm, Parameters(pages=1))
+    disk.handler.half.join.engine.switch(algorithm, Parameters(pages=1))
     disk.step(*[5] * 50)
     if algorithm == "srj":
         disk.step(5)
@@ -244,7 +243,7 @@ def test_a_database_that_is_slow_is_read_before_anything_is_sent_and_once_a_step
         # The one that waits, and one that is only let in.
         assert disk.step(first_offset, first_offset=first_offset)["enriched"] == 1
         assert disk.master.sent_before == [0]
-        disk.handler._join.slow = disk.handler._join.slow or "still slow"
+        disk.handler.half.join.slow = disk.handler.half.join.slow or "still slow"
 
 
 def test_nothing_is_read_while_nothing_waits():

@@ -153,7 +153,7 @@ def test_a_batch_that_is_too_slow_is_halved_until_it_is_not_and_grows_again():
 def test_a_node_that_has_read_for_too_long_names_the_table():
     """Before the broker ends its transaction, of which Kafka would tell."""
     join = TableJoin.__new__(TableJoin)
-    join._pipeline = SimpleNamespace(master=SimpleNamespace(table="products"))
+    join._link = SimpleNamespace(master=SimpleNamespace(table="products"))
     join._read_until = time.monotonic() - 1
     with pytest.raises(SlowError, match="reading products for the events of a batch"):
         join._read()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.stream.window import Window
+from dovetail.node.window import Window
 from dovetail.testing.fakes import event_batch
 
 

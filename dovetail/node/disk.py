@@ -1,0 +1,297 @@
+"""The disk half: answers what the cache could not, by the link's algorithm.
+
+    arrive ──► let_in ──► the join's pending events ──► read ──► answers
+
+Events wait beyond the step in which they came: the window (window.py) knows which, the committed
+offset of a slot stays below them, and what is answered above it is told by `record`.
+
+Where the pipeline keeps an order, all events of a slot come here, those that the cache can answer
+with their entries, and this half alone gives outputs:
+
+    by key   a hit is answered at once; unless events of its key are pending: then it is joined
+             as they are, and leaves with them, in the order in which they came
+    within   all answers leave by the line (join/line.py)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.contracts.progress_pb2 import Progress
+from dovetail.errors import TooManyRowsError
+from dovetail.join.exchange import Answers as Joined
+from dovetail.join.exchange import Events
+from dovetail.node.step import (
+    TOO_MANY_ROWS,
+    Counted,
+    Kind,
+    Letters,
+    Migrating,
+    Progressed,
+    SourcedEvents,
+)
+from dovetail.stream import ledger as outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from dovetail.join.columns import Flags
+    from dovetail.join.emigration import Emigration
+    from dovetail.join.line import Line
+    from dovetail.node.answers import Answers
+    from dovetail.node.master import MasterJoin
+    from dovetail.node.step import Part
+    from dovetail.node.window import Window
+    from dovetail.stream.batch import EventBatch
+
+    MakeJoin = Callable[[], tuple[MasterJoin, Emigration | None]]
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """A batch that is not, or not wholly, let in yet."""
+
+    slot: int
+    offset: int
+    events: Events | None = None
+    batch: EventBatch | None = None
+    """Until the window has room for it."""
+
+
+class DiskHalf:
+    def __init__(
+        self, answers: Answers, make_join: MakeJoin, window: Window, line: Line | None = None
+    ) -> None:
+        """`make_join` starts a join with nothing in it, and says what migrates, if anything does.
+
+        A line keeps the pipeline's order.
+        """
+        self.answers = answers
+        self.window = window
+        self.line = line
+        self._make_join = make_join
+        self.join, self._emigration = make_join()
+        self._arrivals: deque[_Arrival] = deque()
+        self._changed: set[int] = set()
+        self._answered: dict[int, int] = {}
+        """By slot, those of the step under way included."""
+        self._begun: set[int] = set()
+        """Slots of which something was recorded."""
+
+    # ── what is held ─────────────────────────────────────────────────────────────────────
+
+    @property
+    def pending(self) -> int:
+        """Events that wait for R."""
+        return self.join.pending
+
+    @property
+    def arrivals(self) -> int:
+        """Batches that are not, or not wholly, let in: for want of room, or not yet."""
+        return len(self._arrivals)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the half's share of the budget."""
+        return self.join.engine.allocated + self.window.nbytes + self.in_line
+
+    @property
+    def migrations(self) -> int:
+        """Keys that were found worth a place in the cache."""
+        return 0 if self._emigration is None else self._emigration.figures.kept
+
+    @property
+    def in_line(self) -> int:
+        return 0 if self.line is None else self.line.nbytes
+
+    def keep(self, slots: Iterable[int]) -> None:
+        """Let a scan bring the rows of these slots alone."""
+        self.join.keep(slots)
+
+    def open(self, slot: int, answered: int, progress: Progress | None) -> None:
+        """Take a slot over: so many of its events are answered, these above its offset."""
+        self._answered[slot] = answered
+        (self._begun.add if answered else self._begun.discard)(slot)
+        if progress is not None:
+            self.window.recall(progress)
+
+    def drop(self) -> None:
+        """Forget all that is held: slots are opened anew, and handed in from there."""
+        self.join, self._emigration = self._make_join()
+        self.window.clear()
+        self._arrivals.clear()
+        self._changed.clear()
+        if self.line is not None:
+            self.line.clear()
+
+    # ── a step ───────────────────────────────────────────────────────────────────────────
+
+    def arrive(self, slot: int, offset: int, batch: EventBatch) -> None:
+        """Take a batch, which stands at this offset of its slot; `let_in` goes on with it."""
+        self._arrivals.append(_Arrival(slot, offset, batch=batch))
+
+    def let_in(self) -> Iterator[Part]:
+        """Let in what has arrived, in its order, until something has no room."""
+        while self._arrivals:
+            arrival = self._arrivals[0]
+            if arrival.batch is not None:
+                if not self._has_room(arrival.batch):
+                    return
+                yield from self._enter(arrival, arrival.batch)
+            events = arrival.events
+            assert events is not None
+            accepted = self._offer(events) if len(events) else 0
+            if accepted < len(events):
+                arrival.events = events.slice(accepted, len(events))
+                return
+            self._arrivals.popleft()
+
+    def read(self) -> Iterator[Part] | None:
+        """Read R once, and answer whom that completes; None if nothing waits for it.
+
+        Raises Unavailable while R cannot be read: what waits goes on waiting.
+        """
+        try:
+            answers = self.join.step()
+        except TooManyRowsError as error:
+            return self._set_aside(str(error))
+        return None if answers is None else self._all_answered(answers)
+
+    def migrating(self) -> Iterator[Part]:
+        """The keys that are worth a place in the cache, since this was last asked."""
+        if self._emigration is None:
+            return
+        leaving, since = self._emigration.collected(), self.join.rows_since()
+        if len(leaving):
+            yield Migrating(leaving.keys, leaving.entries, leaving.events, leaving.cycle, since)
+
+    def record(self) -> Iterator[Part]:
+        """What is answered above the offsets that this step commits."""
+        self.window.advance()
+        for slot in sorted(self._changed):
+            number = self._answered.get(slot, 0)
+            progress = self.window.progress(slot, number)
+            yield Progressed(slot, number if progress else 0, self._written(slot, progress))
+
+    def offsets(self, positions: dict[int, int]) -> dict[int, int]:
+        """What to commit by slot: its oldest batch with an event that waits, or all that came."""
+        found = {slot: self._oldest(slot) for slot in self._changed}
+        self._changed.clear()
+        either = {slot: positions.get(slot) if at is None else at for slot, at in found.items()}
+        return {slot: at for slot, at in either.items() if at is not None}
+
+    # ── in it ────────────────────────────────────────────────────────────────────────────
+
+    def _has_room(self, batch: EventBatch) -> bool:
+        room = self.window.room >= len(batch)
+        return room and (self.line is None or self.line.takes(batch.nbytes))
+
+    def _enter(self, arrival: _Arrival, batch: EventBatch) -> Iterator[Part]:
+        """Number a batch's events; answer hits, keep those to be joined."""
+        slot = arrival.slot
+        places, numbers = self.window.enter(slot, arrival.offset, batch)
+        arrival.batch = None
+        if len(places) < len(batch) or not len(batch):
+            batch = batch.take(places)
+            self._changed.add(slot)
+        hits = np.zeros(len(batch), np.bool_)
+        if batch.entries is not None:
+            hits = leading_hits(batch, self.join, self.line)
+        rest = np.flatnonzero(~hits)
+        whole = len(rest) == len(batch)
+        joined = batch if whole else batch.take(rest)
+        arrival.events = Events(joined.keys, joined.events, numbers if whole else numbers[rest])
+        if len(answered := np.flatnonzero(hits)):
+            entries = batch.entries
+            assert entries is not None
+            starts, events = entries.bounds[answered], batch.events.take(answered)
+            hit = Joined(events, numbers[answered], entries.data, starts)
+            yield from self._answer(hit, cached=True)
+
+    def _offer(self, events: Events) -> int:
+        if self.line is None:
+            return self.join.offer(events)
+        most = self.line.lets_in(self.join.pending)
+        return self.join.offer(events.slice(0, min(most, len(events)))) if most else 0
+
+    def _all_answered(self, answers: Joined) -> Iterator[Part]:
+        yield from self._answer(answers)
+        while self.join.answering:
+            yield from self._answer(self.join.more())
+        self.window.advance()
+
+    def _answer(self, joined: Joined, *, cached: bool = False) -> Iterator[Part]:
+        """Give answers, or let them stand in line."""
+        if not len(joined):
+            return
+        if self.line is None:
+            yield from self._give(joined, np.ones(len(joined), np.bool_) if cached else None)
+        else:
+            self.line.stand(joined, cached=cached)
+            yield from self._due()
+
+    def _due(self) -> Iterator[Part]:
+        if self.line is None:
+            return
+        while (due := self.line.due(waiting := self.window.waiting())) is not None:
+            yield from self._give(due.answers, due.cached)
+        self.line.require_room(len(waiting))
+
+    def _give(self, joined: Joined, cached: Flags | None) -> Iterator[Part]:
+        found = self.window.finish(joined.ids)
+        for one in found:
+            whole = len(found) == 1
+            events = joined.events if whole else joined.events.take(one.places)
+            starts = joined.starts if whole else joined.starts[one.places]
+            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            hits = cached if cached is None or whole else cached[one.places]
+            yield from self._done(one.slot, len(events))
+            if hits is not None:
+                yield Counted(one.slot, outcome.HITS, int(hits.sum()))
+            yield from self.answers.to(one.slot, sourced, joined.entries, starts, hits)
+
+    def _set_aside(self, why: str) -> Iterator[Part]:
+        """Park the events whose key has more rows than fit; the others go on."""
+        left = self.join.engine.dismiss()
+        for one in self.window.finish(left.ids):
+            events = left.events.take(one.places)
+            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            yield from self._done(one.slot, len(events))
+            yield Letters(Kind.PARKED, one.slot, sourced, TOO_MANY_ROWS, why)
+        yield from self._due()
+        self.window.advance()
+
+    def _done(self, slot: int, events: int) -> Iterator[Part]:
+        """Count events as answered: those are all that this half ever says it had."""
+        self._changed.add(slot)
+        self._answered[slot] = self._answered.get(slot, 0) + events
+        yield Counted(slot, outcome.IN, events)
+
+    def _written(self, slot: int, progress: Progress | None) -> bytes | None:
+        if progress is None and slot in self._begun:
+            return None
+        self._begun.add(slot)
+        # Also where nothing is: so that it shows that the slot was begun, should its offset be
+        # forgotten.
+        return (progress or Progress(slot=slot)).SerializeToString()
+
+    def _oldest(self, slot: int) -> int | None:
+        """The offset of the slot's oldest batch that is not wholly answered."""
+        oldest = self.window.oldest(slot)
+        if oldest is not None:
+            return oldest
+        return next((one.offset for one in self._arrivals if one.slot == slot), None)
+
+
+def leading_hits(batch: EventBatch, join: MasterJoin, line: Line | None) -> Flags:
+    """Which events have an answer already that no pending one of their key has to precede."""
+    assert batch.entries is not None
+    hits: Flags = np.diff(batch.entries.bounds) > 0
+    if line is None:
+        hits &= ~join.awaited(batch.keys)
+        hits &= ~np.isin(batch.keys.values, batch.keys.values[~hits])
+    return hits
