@@ -26,8 +26,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/running ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, PLAN=5m|off, PROMETHEUS=1, SECURE=1: TLS, users, ACLs, roles, tokens)
-	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(PROMETHEUS),--prometheus) $(if $(SECURE),--secure)
+run: $(VENV)/running ## Start everything and show it live (FOR=60 stops after a minute and verifies; RATE=20000|max, SKEW=1.0, TIMING=steady|bursty, PIPELINE=file, ENGINE=services|spark, LAYOUT=split|fused, PLAN=5m|off, PROMETHEUS=1, SECURE=1: TLS, users, ACLs, roles, tokens)
+	@$(BIN)/python -m deploy.local.run $(if $(FOR),--for $(FOR)) $(if $(RATE),--rate $(RATE)) $(if $(SKEW),--skew $(SKEW)) $(if $(TIMING),--timing $(TIMING)) $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(PLAN),--plan-every $(PLAN)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(LAYOUT),--layout $(LAYOUT)) $(if $(PROMETHEUS),--prometheus) $(if $(SECURE),--secure)
 
 .PHONY: test
 test: $(VENV)/ready ## Check and test everything, against a real Kafka and a real PostgreSQL (docs/testing.md)

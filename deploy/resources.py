@@ -3,7 +3,8 @@
 The pipeline's `memory` is what a node's join may hold; a process takes more. Beside it stand the
 interpreter with its libraries and kernels, what the Kafka client has fetched ahead or not sent
 yet, and a step's batches on their way. Both phases of a node get room for all of its memory: which
-of them holds how much depends on the algorithm, which may be changed while they run.
+of them holds how much depends on the algorithm, which may be changed while they run. A fused node
+is one process with both budgets, which together are the node's memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, NODE
 
 if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
@@ -37,6 +38,6 @@ class Memory:
 
 def memory_of(kind: str, pipeline: Pipeline) -> Memory:
     """Of a service's process; of a chain, `pipeline` is seen from its link."""
-    if kind in (CACHE_PHASE, DISK_PHASE):
+    if kind in (CACHE_PHASE, DISK_PHASE, NODE):
         return Memory(BASE + pipeline.memory, BESIDE + 2 * pipeline.memory)
     return Memory(BASE, BESIDE if kind == CONTROL else STAGE)

@@ -1,7 +1,8 @@
 """Conservation: in = enriched + unmatched + parked + dead-lettered + shed + lost + in flight.
 
 The ledgers of all stages are added up and every equation between them is checked: a
-stage gives out what it took in, and between two stages there is only what is in flight.
+stage gives out what it took in, and between two stages there is only what is in flight. A fused
+node goes on with the ledger of ingest, and counts an event when it has answered it.
 
 In a chain an event with many rows in one table goes on as so many copies, which the next tables
 count one by one: in + copies = enriched + ….
@@ -93,12 +94,20 @@ class Audit:
         return self.hits / answers if answers else None
 
     @property
+    def counts(self) -> Counter[str]:
+        """All ledgers' counts by outcome, whichever stage has them."""
+        total: Counter[str] = Counter()
+        for counts in self.stages.values():
+            total.update(counts)
+        return total
+
+    @property
     def dead_lettered(self) -> int:
-        return dead_letters(self.stages[services.INGEST])
+        return dead_letters(self.counts)
 
     @property
     def shed(self) -> int:
-        return shed_events(self.stages[services.MAPPER]) - self.late[of(ledger.SHED)]
+        return shed_events(self.counts) - self.late[of(ledger.SHED)]
 
     @property
     def lost(self) -> int:
@@ -139,7 +148,7 @@ class Audit:
         )
 
     def _by(self, link: Topology, outcome: str) -> int:
-        return sum(self.stages[phase.service][outcome] for phase in link.phases)
+        return sum(self.stages[service][outcome] for service in link.answering)
 
     def _by_all(self, outcome: str) -> int:
         return sum(self._by(link, outcome) for link in self.topology.links)
@@ -156,7 +165,7 @@ class Auditor:
         self._late = LateReader(settings, topology, self._admin)
         self._offsets = {
             stage.service: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
-            for stage in topology.stages
+            for stage in topology.ledgers
             if not topology.by_spark
         }
         self._states = StatesReader(settings, topology.states, self._admin)
@@ -205,7 +214,7 @@ class Auditor:
             return as_stages(self._slot_states(), self._topology)
         return {
             stage.service: self._offsets[stage.service].read()
-            for stage in reversed(self._topology.stages)
+            for stage in reversed(self._topology.ledgers)
         }
 
     def _slot_states(self) -> list[SlotState]:
@@ -219,7 +228,7 @@ class Auditor:
         self, committed: dict[str, dict[int, Committed]], waiting: int, late: Counter[str]
     ) -> Audit:
         stages = {
-            stage.service: _ledger(committed[stage.service]) for stage in self._topology.stages
+            stage.service: _ledger(committed[stage.service]) for stage in self._topology.ledgers
         }
         found = [*_problems(stages, self._topology), *unbalanced(late)]
         seen = Audit(stages, self._topology, waiting, found, late)

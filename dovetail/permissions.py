@@ -32,6 +32,7 @@ from dovetail.topology import (
     ENRICH,
     INGEST,
     MAPPER,
+    NODE,
     STATS_TOPIC,
     Keeps,
     Topology,
@@ -142,7 +143,7 @@ def _needed(topology: Topology, service: str) -> Iterator[Permission]:
 
 def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
     """What every stage does: its step (loop.py), its orders and its heartbeat."""
-    group = topology.group(stage.service)
+    group = topology.group(stage.keeper)
     yield Permission(Resource.TOPIC, stage.reads.name, Operation.READ)
     yield Permission(Resource.GROUP, group, Operation.READ)
     yield Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
@@ -156,12 +157,14 @@ def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
 def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
     """What a stage does beside its step."""
     if kind == INGEST:
-        yield describes_settings(link.source.name)
-        yield from _of_requests(link)
+        yield from _of_first(link)
         yield Permission(Resource.TOPIC, link.clean.name, Operation.ALTER)
-        # Whether Spark has run the pipeline (engines.py).
-        yield Permission(Resource.TOPIC, link.states.name, Operation.DESCRIBE)
-        yield from _of_old_states(link)
+    elif kind == NODE:
+        yield from _of_first(link)
+        yield from reads(link.migrations.name)
+        yield from reads(link.node_progress.name)
+        # Whether the split layout has left anything (engines.py).
+        yield from _of_audit(link)
     elif kind == MAPPER and link.pipeline.overload:
         for service in (MAPPER, CACHE_PHASE, DISK_PHASE):
             yield from looks_at(link.group(service), link.stage(service).reads.name)
@@ -170,6 +173,15 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
         yield from reads(link.migrations.name)
     elif kind == DISK_PHASE:
         yield from reads(link.progress.name)
+
+
+def _of_first(topology: Topology) -> Iterator[Permission]:
+    """What the stage does that reads the source."""
+    yield describes_settings(topology.source.name)
+    yield from _of_requests(topology)
+    # Whether Spark has run the pipeline (engines.py).
+    yield Permission(Resource.TOPIC, topology.states.name, Operation.DESCRIBE)
+    yield from _of_old_states(topology)
 
 
 def _of_requests(topology: Topology) -> Iterator[Permission]:
@@ -194,7 +206,7 @@ def _of_control(topology: Topology) -> Iterator[Permission]:
         yield from _of_old_states(topology)
     yield from reads(topology.source.name)
     # What a stage has read is purged.
-    for stage in topology.stages:
+    for stage in topology.ledgers:
         if stage.reads.keeps is Keeps.UNREAD:
             yield Permission(Resource.TOPIC, stage.reads.name, Operation.DELETE)
     # Dead letters and parked events are shown, and sent again.
@@ -212,7 +224,7 @@ def _of_old_states(topology: Topology) -> Iterator[Permission]:
 
 def _of_audit(topology: Topology) -> Iterator[Permission]:
     """What the services have behind them, and backfill."""
-    for stage in topology.stages:
+    for stage in topology.ledgers:
         yield from looks_at(topology.group(stage.service), stage.reads.name)
     yield from reads(topology.backfill.name)
 

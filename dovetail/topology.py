@@ -14,6 +14,16 @@ module; no topic's name is spelled anywhere else.
                                                                            ├──► unmatched
                                                                            └──► still-unmatched
 
+In the layout `fused` one process, the node, does the work of all of them: an event goes from the
+source to the sink in one step, and passes no topic between. It reads in the group of ingest and
+goes on with its ledger, so that a drained pipeline can change its layout.
+
+    <source> ─► node ─► enriched, unmatched, parked, dead-letter, shed
+
+Of several nodes each maps its share of the source to the slots of all, and joins its own:
+
+    <source> ─► intake ─► mapped ─► node ─► enriched, unmatched, parked
+
 In a chain every further table is a link with a cache phase and a disk phase of its own, and topics
 between them, named by its number. What would go to `enriched` goes on to the next link's `mapped`,
 by the slot of that link's key; the last one writes to `enriched`.
@@ -26,7 +36,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dovetail.pipeline.shape import Engine
+from dovetail.pipeline.shape import Engine, Layout
 from dovetail.stream import ledger
 
 if TYPE_CHECKING:
@@ -41,6 +51,10 @@ INGEST = "ingest"
 MAPPER = "mapper"
 CACHE_PHASE = "cache_phase"
 DISK_PHASE = "disk_phase"
+NODE = "node"
+"""All of them in one process, in the layout `fused` (services/node)."""
+INTAKE = "intake"
+"""What a node does of ingest and mapper, beside others: a second loop of its process."""
 ENRICH = "enrich"
 """All of them in one application, where Spark runs the pipeline (services/spark/enrich.py)."""
 BACKFILL = "backfill"
@@ -114,11 +128,18 @@ class Stage:
     per_node: bool = False
     """One process a node, or one for the pipeline."""
     link: int = 1
+    goes_on_with: str = ""
+    """The service whose ledger it keeps, if that is not its own: it reads in that one's group."""
 
     @property
     def kind(self) -> str:
         """The service's name alone: what all links have."""
         return self.service.partition(".")[0]
+
+    @property
+    def keeper(self) -> str:
+        """The service after which its consumer group and its ledger are named."""
+        return self.goes_on_with or self.service
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +226,11 @@ class Topology:
         return self._own("progress", Keeps.LATEST)
 
     @cached_property
+    def node_progress(self) -> Topic:
+        """What a fused node has answered above what is committed of what it reads."""
+        return self._own("node-progress", Keeps.LATEST)
+
+    @cached_property
     def enriched(self) -> Topic:
         sink = self.pipeline.sink.topic
         return Topic(sink, self.pipeline.slots, compressed=True, takes=SMALLEST_SINK_BYTES)
@@ -255,9 +281,30 @@ class Topology:
         """Whether one application does the work of all stages."""
         return self.pipeline.engine is Engine.SPARK
 
+    @property
+    def fused(self) -> bool:
+        """Whether one process a node does the work of all stages."""
+        return not self.by_spark and self.pipeline.layout is Layout.FUSED
+
+    @property
+    def in_one(self) -> bool:
+        """Whether one service does the work of all stages."""
+        return self.by_spark or self.fused
+
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """All of them, of every link."""
+        """All that run, of every link."""
+        if not self.fused:
+            return self.ledgers
+        intake = (self._intake,) if self.pipeline.nodes > 1 else ()
+        return (*intake, *(link._node for link in self.links))  # noqa: SLF001 - the same class
+
+    @cached_property
+    def ledgers(self) -> tuple[Stage, ...]:
+        """Every stage that may have a ledger, whatever the layout is now: those of the split one.
+
+        What events were counted as in one layout is not counted again in the other.
+        """
         first = self.links[0]
         return (
             Stage(INGEST, self.source, (self.clean, self.dead_letter)),
@@ -266,8 +313,29 @@ class Topology:
         )
 
     @cached_property
+    def _intake(self) -> Stage:
+        """Of several nodes, each maps its share of the source to the slots of all of them."""
+        writes = (self.mapped, self.dead_letter, self.shed)
+        return Stage(INTAKE, self.source, writes, per_node=True, goes_on_with=INGEST)
+
+    @cached_property
+    def _node(self) -> Stage:
+        """A single node reads the source itself; one of several, and one behind it, its slots."""
+        alone = self.number == 1 and self.pipeline.nodes == 1
+        onward = self.enriched if self.next is None else self.next.mapped
+        first = (self.dead_letter, self.shed) if alone else (self.foreign,)
+        return Stage(
+            self.service(NODE),
+            self.source if alone else self.mapped,
+            (onward, self.unmatched, self.parked, *first, self.node_progress),
+            per_node=True,
+            link=self.number,
+            goes_on_with=INGEST if alone else self.service(CACHE_PHASE),
+        )
+
+    @cached_property
     def phases(self) -> tuple[Stage, Stage]:
-        """The two stages of this link."""
+        """The two stages of this link, in the split layout."""
         onward = self.enriched if self.next is None else self.next.mapped
         answers = (onward, self.unmatched)
         return (
@@ -288,6 +356,12 @@ class Topology:
         )
 
     @cached_property
+    def answering(self) -> tuple[str, ...]:
+        """Whose ledgers say what was answered for this link, in any layout."""
+        phases = tuple(stage.service for stage in self.phases)
+        return (INGEST, *phases) if self.number == 1 else phases
+
+    @cached_property
     def processes(self) -> tuple[Process, ...]:
         """Control, and all of the pipeline in the order in which the data flows."""
         if self.by_spark:
@@ -295,6 +369,7 @@ class Topology:
         of_stages = (
             Process(stage.service, node)
             for stage in self.stages
+            if stage.kind != INTAKE  # a node's process runs it beside its own
             for node in (range(self.pipeline.nodes) if stage.per_node else (None,))
         )
         return (Process(CONTROL), *of_stages)
@@ -304,28 +379,36 @@ class Topology:
         """The services that control commands; the first of them takes the events in."""
         if self.by_spark:
             return (ENRICH,)
-        return tuple(stage.service for stage in self.stages)
+        return tuple(stage.service for stage in self.stages if stage.kind != INTAKE)
 
     @cached_property
     def handovers(self) -> tuple[Handover, ...]:
         """Every place where events pass from one stage to another, in their order."""
         found = [Handover((INGEST,), ledger.CLEAN, MAPPER)]
-        givers: tuple[str, ...] = (MAPPER,)
+        givers: tuple[str, ...] = (INGEST, MAPPER)
         outcome = ledger.MAPPED
         for link in self.links:
             cache, disk = (stage.service for stage in link.phases)
             found.append(Handover(givers, outcome, cache))
             found.append(Handover((cache,), ledger.MISSED, disk))
-            givers, outcome = (cache, disk), ledger.OUTPUTS
+            givers, outcome = link.answering, ledger.OUTPUTS
         return tuple(found)
 
     def service(self, kind: str) -> str:
         """Name a service of this link; there is one ingest and one mapper for all of them."""
-        of_all = self.number == 1 or kind not in (CACHE_PHASE, DISK_PHASE)
+        of_all = self.number == 1 or kind not in (CACHE_PHASE, DISK_PHASE, NODE)
         return kind if of_all else f"{kind}.{self.number}"
 
     def stage(self, service: str) -> Stage:
-        return next(stage for stage in self.stages if stage.service == service)
+        """The stage of a service that runs, or of one that may have left a ledger."""
+        either = (*self.stages, *self.ledgers)
+        return next(stage for stage in either if stage.service == service)
+
+    def doing(self, kind: str) -> str:
+        """The service that does the work of a kind of stage for this link, in this layout."""
+        if self.by_spark:
+            return ENRICH
+        return self.service(NODE if self.fused else kind)
 
     def group(self, service: str) -> str:
         """The consumer group in which all nodes of a service share its topic's partitions."""
@@ -340,6 +423,7 @@ class Topology:
             yield link.missed
             yield link.migrations
             yield link.progress
+            yield link.node_progress
         yield self.enriched
         yield self.unmatched
         yield self.dead_letter

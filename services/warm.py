@@ -35,7 +35,7 @@ from dovetail.stream.ledger import Ledger
 from dovetail.stream.migration_codec import decode as decode_migrations
 from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Parcel, Records, compile_kernels
-from dovetail.topology import INGEST, MAPPER, Topology
+from dovetail.topology import INGEST, MAPPER, NODE, Topology
 from services.cache_phase.handler import CacheHandler
 from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
@@ -55,6 +55,9 @@ _BUDGET = 1 << 20
 def warm_stage(kind: str, pipeline: Pipeline) -> None:
     """Load what a stage runs, and little else; compile what is not compiled yet."""
     topology = Topology(pipeline)
+    if kind == NODE:
+        warm(pipeline)
+        return
     if kind == INGEST:
         warm_door()
         _warm_ingest(pipeline, topology)

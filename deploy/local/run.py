@@ -44,13 +44,14 @@ from dovetail.errors import DovetailError, StackError
 from dovetail.permissions import FREQUENCY, GENERATOR
 from dovetail.pipeline.check import require_master
 from dovetail.pipeline.load import load_pipeline
+from dovetail.pipeline.spec import Layout
 from dovetail.settings import Settings, kafka_options
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import Topology
 from dovetail.verify import Verdict, ends_of, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _STUCK_S = 60.0
 """Draining is given up when nothing has moved for so long."""
@@ -99,13 +100,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--secure", action="store_true", help="with TLS, users, ACLs, roles and tokens"
     )
     parser.add_argument("--engine", help="services or spark; as the pipeline says unless given")
+    parser.add_argument(
+        "--layout", help="split, or fused with one node; as the pipeline says unless given"
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> Outcome:
     signal.signal(signal.SIGTERM, _interrupt)
     report = console.print
-    if arguments.engine:
-        os.environ["DOVETAIL_ENGINE"] = arguments.engine  # for the services as well
+    os.environ.update(overrides(arguments, os.environ))  # for the services as well
     pipeline = load_pipeline(arguments.pipeline)
     topology = Topology(pipeline)
     home = _home(arguments)
@@ -178,6 +181,21 @@ def run(arguments: argparse.Namespace, console: Console) -> Outcome:
             services.stop()
             report("stopping Kafka and PostgreSQL")
     return Outcome(final, verdict)
+
+
+def overrides(
+    arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """What the arguments change of the pipeline's file, as variables that override it."""
+    found = {}
+    if arguments.engine:
+        found["DOVETAIL_ENGINE"] = arguments.engine
+    if arguments.layout:
+        found["DOVETAIL_LAYOUT"] = arguments.layout
+        if arguments.layout == Layout.FUSED and not environment.get("DOVETAIL_NODES"):
+            # It has one node, and the demo's pipeline has two.
+            found["DOVETAIL_NODES"] = "1"
+    return found
 
 
 def _start(services: Services, startup: Startup, report: Callable[[str], None]) -> None:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 class Mapper:
     def __init__(self, slots: int, *, int_key: bool) -> None:
-        self._slots = slots
+        self.count = slots
         self._int_key = int_key
 
     def slots(self, keys: JoinKeys) -> SmallInts:
         # A text or composite key is represented by its hash already.
         hashes = hash_int_many(keys.values) if self._int_key else keys.values
-        return slots_of(hashes, self._slots)
+        return slots_of(hashes, self.count)
 
 
 def groups(numbers: SmallInts) -> list[tuple[int, Ints]]:

@@ -32,6 +32,7 @@ VIA_CACHE, VIA_DISK = b"cache", b"disk"
 _VIAS = Column.of([VIA_DISK, VIA_CACHE])
 NO_MASTER_ROW = b"no-master-row"
 HAS_MASTER_ROW = b"has-master-row"
+_NOBODY = np.empty(0, np.int64)
 _NOTES = 1 << 10
 """What a message takes beside an output: headers, and a batch's own."""
 _KEY = 64 << 10
@@ -99,7 +100,7 @@ class Answers:
             left = np.delete(np.arange(len(starts)), places)
             batch, starts = SourcedEvents.of(batch, left), starts[left]
             cached = None if cached is None else cached[left]
-        unmatched = 0
+        unmatched: list[Ints] = []
         for joined in slices(self._kind, batch.events, entries, starts, self._no_row, self._most):
             if len(joined.outputs):
                 via = self._via if cached is None else _vias(cached[joined.events])
@@ -107,9 +108,10 @@ class Answers:
             if len(joined.unmatched):
                 of = SourcedEvents.of(batch, joined.unmatched)
                 yield Letters(Kind.UNMATCHED, slot, of, self._reason, self._table)
-                unmatched += len(joined.unmatched)
-        yield Counted(slot, outcome.ENRICHED, len(starts) - unmatched)
-        self.matches.see(len(starts), self._matched(unmatched, entries, starts))
+                unmatched.append(joined.unmatched)
+        without = np.concatenate([*unmatched, _NOBODY])
+        yield Counted(slot, outcome.ENRICHED, np.delete(batch.partitions, without))
+        self.matches.see(len(starts), self._matched(len(without), entries, starts))
 
     def _too_large(
         self, slot: int, batch: Sourced, entries: Bytes, starts: Ints

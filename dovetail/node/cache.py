@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dovetail.join.cached import NOTHING
 from dovetail.join.caching import CachePhase
 from dovetail.join.columns import Column
 from dovetail.join.entry import Entries, entries_at, sizes_at
@@ -27,12 +28,12 @@ from dovetail.stream.batch import EventBatch, cuts
 from dovetail.topology import LARGEST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dovetail.join.caching import Hits
     from dovetail.join.columns import Flags, Ints, JoinKeys
     from dovetail.node.answers import Answers
-    from dovetail.node.step import Part
+    from dovetail.node.step import Migrating, Part
     from dovetail.pipeline.spec import Pipeline
     from dovetail.stream.migrations import Change
 
@@ -53,6 +54,23 @@ class Guard(Protocol):
     def admit(self, keys: JoinKeys, hits: Hits) -> Flags | None:
         """Which events go on; None if all do."""
         ...
+
+
+class Migrations(Protocol):
+    """Where the cache's keys come from; `MigrationReader` over Kafka."""
+
+    def follow(self, slots: list[int]) -> None: ...
+
+    def forget(self, slots: list[int]) -> None: ...
+
+    def changes(self) -> Iterable[Change]: ...
+
+    def waiting_for(self) -> str: ...
+
+    @property
+    def loaded(self) -> float: ...
+
+    def close(self) -> None: ...
 
 
 class CacheHalf:
@@ -77,6 +95,22 @@ class CacheHalf:
         self._clock = clock
         self._looked_at = clock()
 
+    def figures(self) -> dict[str, float]:
+        cache = self.cache
+        figures: dict[str, float] = {
+            "cache_used_bytes": cache.used,
+            "cache_keys": len(cache),
+            "cache_hits": cache.hits,
+            "cache_misses": cache.misses,
+            "cache_taken": cache.taken,
+            "cache_evicted": cache.evicted,
+            "cache_refused": cache.refused,
+            **{f"component_bytes.{name}": size for name, size in cache.components.items()},
+        }
+        if cache.oldest != NOTHING:
+            figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - EPOCH_S)
+        return figures
+
     # ── between two batches ──────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
@@ -87,6 +121,16 @@ class CacheHalf:
     def hold(self, entries: Entries, events: Ints, cycle: int, read_at_ms: Ints) -> None:
         """Take keys into the cache whose rows were read at these times."""
         self.cache.take(entries, events, cycle, as_cached(read_at_ms, self._clock()))
+
+    def adopt(self, part: Migrating) -> None:
+        """Take in what the disk half of the same node has found worth a place."""
+        read_at = np.full(len(part.keys), int(part.read_at * 1000))
+        self.hold(part.entries, part.events, part.cycle, read_at)
+        self.forget_evicted()
+
+    def forget_evicted(self) -> None:
+        """Let them go where nobody else has to know."""
+        self.cache.departed()
 
     def forget(self, slots: list[int]) -> None:
         """These slots are another node's."""
@@ -104,12 +148,12 @@ class CacheHalf:
 
     def take(self, slot: int, batch: EventBatch, guard: Guard | None = None) -> Iterator[Part]:
         """Answer what the cache can; without a guard nothing is shed."""
-        yield Counted(slot, outcome.IN, len(batch))
+        yield Counted(slot, outcome.IN, batch.partitions)
         if batch.unfit:
             yield Letters(Kind.PARKED, slot, batch, UNFIT_KEY, batch.unfit)
         elif batch.keyless:
             # A link of a chain found no key in them: there is no row for them.
-            yield Counted(slot, outcome.HITS, len(batch))
+            yield Counted(slot, outcome.HITS, batch.partitions)
             starts = np.zeros(len(batch), np.int64)
             yield from self.answers.to(slot, batch, self._no_rows.data, starts)
         elif len(batch):
@@ -142,7 +186,7 @@ class CacheHalf:
                 yield from self._missed(slot, part)
             return
         answered, missed = hits.positions, hits.misses
-        yield Counted(slot, outcome.HITS, len(answered))
+        yield Counted(slot, outcome.HITS, batch.partitions[answered])
         if len(answered):
             events = _part(batch, answered)
             yield from self.answers.to(slot, events, hits.entries, hits.starts)

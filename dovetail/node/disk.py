@@ -16,8 +16,8 @@ with their entries, and this half alone gives outputs:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,21 +31,23 @@ from dovetail.node.step import (
     Kind,
     Letters,
     Migrating,
+    Missed,
     Progressed,
-    SourcedEvents,
+    counted,
 )
 from dovetail.stream import ledger as outcome
+from dovetail.stream.batch import UNMAPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dovetail.join.columns import Flags
+    from dovetail.join.columns import Flags, Ints, SmallInts
     from dovetail.join.emigration import Emigration
     from dovetail.join.line import Line
     from dovetail.node.answers import Answers
     from dovetail.node.master import MasterJoin
     from dovetail.node.step import Part
-    from dovetail.node.window import Window
+    from dovetail.node.window import Answered, Window
     from dovetail.stream.batch import EventBatch
 
     MakeJoin = Callable[[], tuple[MasterJoin, Emigration | None]]
@@ -57,30 +59,40 @@ class _Arrival:
 
     slot: int
     offset: int
-    events: Events | None = None
-    batch: EventBatch | None = None
+    batch: EventBatch | None
     """Until the window has room for it."""
+    pieces: deque[EventBatch] = field(default_factory=deque)
+    """What of it is to be joined, in its order, until the line has room for it."""
+    events: Events | None = None
+    """What of the first of them is to be joined, until the join has room for it."""
 
 
 class DiskHalf:
     def __init__(
-        self, answers: Answers, make_join: MakeJoin, window: Window, line: Line | None = None
+        self,
+        answers: Answers,
+        make_join: MakeJoin,
+        window: Window,
+        line: Line | None = None,
+        through: Callable[[int, EventBatch], Iterator[Part]] | None = None,
     ) -> None:
         """`make_join` starts a join with nothing in it, and says what migrates, if anything does.
 
-        A line keeps the pipeline's order.
+        A line keeps the pipeline's order. Where both halves are one, a batch that is let in goes
+        `through` the cache half first: what that does not answer, it gives as missed.
         """
         self.answers = answers
         self.window = window
         self.line = line
+        self._through = through
         self._make_join = make_join
         self.join, self._emigration = make_join()
         self._arrivals: deque[_Arrival] = deque()
         self._changed: set[int] = set()
         self._answered: dict[int, int] = {}
-        """By slot, those of the step under way included."""
+        """By partition, those of the step under way included."""
         self._begun: set[int] = set()
-        """Slots of which something was recorded."""
+        """Partitions of which something was recorded."""
 
     # ── what is held ─────────────────────────────────────────────────────────────────────
 
@@ -108,14 +120,30 @@ class DiskHalf:
     def in_line(self) -> int:
         return 0 if self.line is None else self.line.nbytes
 
+    def figures(self) -> dict[str, float]:
+        """What is held, and how the join goes about it."""
+        return {
+            "component_bytes.window": self.window.nbytes,
+            "component_bytes.line": self.in_line,
+            "window_events": self.window.capacity - self.window.room,
+            "window_capacity": self.window.capacity,
+            "held_batches": self.arrivals,
+            "migrations": self.migrations,
+            **self.join.figures(),
+        }
+
+    def explained(self) -> dict[str, Any]:
+        """Which algorithm runs, and why."""
+        return self.join.explained()
+
     def keep(self, slots: Iterable[int]) -> None:
         """Let a scan bring the rows of these slots alone."""
         self.join.keep(slots)
 
-    def open(self, slot: int, answered: int, progress: Progress | None) -> None:
-        """Take a slot over: so many of its events are answered, these above its offset."""
-        self._answered[slot] = answered
-        (self._begun.add if answered else self._begun.discard)(slot)
+    def open(self, partition: int, answered: int, progress: Progress | None) -> None:
+        """Take a partition over: so many of its events are answered, these above its offset."""
+        self._answered[partition] = answered
+        (self._begun.add if answered else self._begun.discard)(partition)
         if progress is not None:
             self.window.recall(progress)
 
@@ -132,22 +160,39 @@ class DiskHalf:
 
     def arrive(self, slot: int, offset: int, batch: EventBatch) -> None:
         """Take a batch, which stands at this offset of its slot; `let_in` goes on with it."""
-        self._arrivals.append(_Arrival(slot, offset, batch=batch))
+        self.window.expect(slot, offset, batch)
+        self._arrivals.append(_Arrival(slot, offset, batch))
+
+    def answered(self, partitions: SmallInts) -> None:
+        """Note that other events of the source's partitions were answered, in this step."""
+        self._note(UNMAPPED, partitions)
+
+    def read_again(self, partitions: SmallInts) -> None:
+        """Note that events of the source's partitions came that were answered before."""
+        self._changed.update(np.unique(partitions).tolist())
 
     def let_in(self) -> Iterator[Part]:
         """Let in what has arrived, in its order, until something has no room."""
         while self._arrivals:
             arrival = self._arrivals[0]
             if arrival.batch is not None:
-                if not self._has_room(arrival.batch):
+                if self.window.room < len(arrival.batch):
                     return
                 yield from self._enter(arrival, arrival.batch)
-            events = arrival.events
-            assert events is not None
-            accepted = self._offer(events) if len(events) else 0
-            if accepted < len(events):
-                arrival.events = events.slice(accepted, len(events))
-                return
+            while arrival.pieces:
+                piece = arrival.pieces[0]
+                if arrival.events is None:
+                    if self.line is not None and not self.line.takes(piece.nbytes):
+                        return
+                    yield from self._admit(arrival, piece)
+                events = arrival.events
+                assert events is not None
+                accepted = self._offer(events) if len(events) else 0
+                if accepted < len(events):
+                    arrival.events = events.slice(accepted, len(events))
+                    return
+                arrival.events = None
+                arrival.pieces.popleft()
             self._arrivals.popleft()
 
     def read(self) -> Iterator[Part] | None:
@@ -161,7 +206,7 @@ class DiskHalf:
             return self._set_aside(str(error))
         return None if answers is None else self._all_answered(answers)
 
-    def migrating(self) -> Iterator[Part]:
+    def migrating(self) -> Iterator[Migrating]:
         """The keys that are worth a place in the cache, since this was last asked."""
         if self._emigration is None:
             return
@@ -172,44 +217,65 @@ class DiskHalf:
     def record(self) -> Iterator[Part]:
         """What is answered above the offsets that this step commits."""
         self.window.advance()
-        for slot in sorted(self._changed):
-            number = self._answered.get(slot, 0)
-            progress = self.window.progress(slot, number)
-            yield Progressed(slot, number if progress else 0, self._written(slot, progress))
+        for partition in sorted(self._changed):
+            number = self._answered.get(partition, 0)
+            progress = self.window.progress(partition, number)
+            message = self._written(partition, progress)
+            yield Progressed(partition, number if progress else 0, message)
 
     def offsets(self, positions: dict[int, int]) -> dict[int, int]:
-        """What to commit by slot: its oldest batch with an event that waits, or all that came."""
-        found = {slot: self._oldest(slot) for slot in self._changed}
+        """What to commit by partition: where its oldest event waits, or all that came."""
+        found = {one: self.window.oldest(one) for one in self._changed}
         self._changed.clear()
-        either = {slot: positions.get(slot) if at is None else at for slot, at in found.items()}
-        return {slot: at for slot, at in either.items() if at is not None}
+        either = {one: positions.get(one) if at is None else at for one, at in found.items()}
+        return {one: at for one, at in either.items() if at is not None}
 
     # ── in it ────────────────────────────────────────────────────────────────────────────
 
-    def _has_room(self, batch: EventBatch) -> bool:
-        room = self.window.room >= len(batch)
-        return room and (self.line is None or self.line.takes(batch.nbytes))
-
     def _enter(self, arrival: _Arrival, batch: EventBatch) -> Iterator[Part]:
-        """Number a batch's events; answer hits, keep those to be joined."""
-        slot = arrival.slot
-        places, numbers = self.window.enter(slot, arrival.offset, batch)
+        """Number a batch's events, and let the cache half answer what it can."""
+        places, numbers = self.window.enter(arrival.slot, arrival.offset, batch)
         arrival.batch = None
         if len(places) < len(batch) or not len(batch):
             batch = batch.take(places)
-            self._changed.add(slot)
-        hits = np.zeros(len(batch), np.bool_)
-        if batch.entries is not None:
-            hits = leading_hits(batch, self.join, self.line)
-        rest = np.flatnonzero(~hits)
-        whole = len(rest) == len(batch)
-        joined = batch if whole else batch.take(rest)
-        arrival.events = Events(joined.keys, joined.events, numbers if whole else numbers[rest])
+            self._changed.add(arrival.slot)
+        batch = replace(batch, numbers=numbers)
+        if self._through is None:
+            arrival.pieces.append(batch)
+        else:
+            yield from self._missed(arrival, numbers, self._through(arrival.slot, batch))
+
+    def _missed(self, arrival: _Arrival, numbers: Ints, parts: Iterator[Part]) -> Iterator[Part]:
+        """Keep what the cache half has missed; all else of the batch is answered."""
+        here = np.ones(len(numbers), np.bool_)
+        for part in parts:
+            match part:
+                case Missed(batch=piece):
+                    assert piece.numbers is not None
+                    here[np.searchsorted(numbers, piece.numbers)] = False
+                    arrival.pieces.append(piece)
+                case Counted(outcome=outcome.IN):
+                    pass  # an event comes in when it is answered
+                case _:
+                    yield part
+        for one in self.window.finish(numbers[here]):
+            yield self._done(one)
+        self.window.advance()
+
+    def _admit(self, arrival: _Arrival, piece: EventBatch) -> Iterator[Part]:
+        """Answer the hits that came with their entries; the others are to be joined."""
+        numbers = piece.numbers
+        assert numbers is not None
+        if piece.entries is None:
+            arrival.events = Events(piece.keys, piece.events, numbers)
+            return
+        hits = leading_hits(piece, self.join, self.line)
+        rest = piece.take(np.flatnonzero(~hits))
+        assert rest.numbers is not None
+        arrival.events = Events(rest.keys, rest.events, rest.numbers)
         if len(answered := np.flatnonzero(hits)):
-            entries = batch.entries
-            assert entries is not None
-            starts, events = entries.bounds[answered], batch.events.take(answered)
-            hit = Joined(events, numbers[answered], entries.data, starts)
+            starts, events = piece.entries.bounds[answered], piece.events.take(answered)
+            hit = Joined(events, numbers[answered], piece.entries.data, starts)
             yield from self._answer(hit, cached=True)
 
     def _offer(self, events: Events) -> int:
@@ -247,11 +313,11 @@ class DiskHalf:
             whole = len(found) == 1
             events = joined.events if whole else joined.events.take(one.places)
             starts = joined.starts if whole else joined.starts[one.places]
-            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
+            sourced = one.sourced(events)
             hits = cached if cached is None or whole else cached[one.places]
-            yield from self._done(one.slot, len(events))
+            yield self._done(one)
             if hits is not None:
-                yield Counted(one.slot, outcome.HITS, int(hits.sum()))
+                yield Counted(one.slot, outcome.HITS, one.partitions[hits])
             yield from self.answers.to(one.slot, sourced, joined.entries, starts, hits)
 
     def _set_aside(self, why: str) -> Iterator[Part]:
@@ -259,32 +325,29 @@ class DiskHalf:
         left = self.join.engine.dismiss()
         for one in self.window.finish(left.ids):
             events = left.events.take(one.places)
-            sourced = SourcedEvents(events, one.partitions, one.offsets, one.timestamps)
-            yield from self._done(one.slot, len(events))
-            yield Letters(Kind.PARKED, one.slot, sourced, TOO_MANY_ROWS, why)
+            yield self._done(one)
+            yield Letters(Kind.PARKED, one.slot, one.sourced(events), TOO_MANY_ROWS, why)
         yield from self._due()
         self.window.advance()
 
-    def _done(self, slot: int, events: int) -> Iterator[Part]:
+    def _done(self, one: Answered) -> Counted:
         """Count events as answered: those are all that this half ever says it had."""
-        self._changed.add(slot)
-        self._answered[slot] = self._answered.get(slot, 0) + events
-        yield Counted(slot, outcome.IN, events)
+        self._note(one.slot, one.partitions)
+        return Counted(one.slot, outcome.IN, one.partitions)
 
-    def _written(self, slot: int, progress: Progress | None) -> bytes | None:
-        if progress is None and slot in self._begun:
+    def _note(self, slot: int, partitions: SmallInts) -> None:
+        for partition, events in counted(slot, partitions):
+            if events:
+                self._changed.add(partition)
+                self._answered[partition] = self._answered.get(partition, 0) + events
+
+    def _written(self, partition: int, progress: Progress | None) -> bytes | None:
+        if progress is None and partition in self._begun:
             return None
-        self._begun.add(slot)
-        # Also where nothing is: so that it shows that the slot was begun, should its offset be
-        # forgotten.
-        return (progress or Progress(slot=slot)).SerializeToString()
-
-    def _oldest(self, slot: int) -> int | None:
-        """The offset of the slot's oldest batch that is not wholly answered."""
-        oldest = self.window.oldest(slot)
-        if oldest is not None:
-            return oldest
-        return next((one.offset for one in self._arrivals if one.slot == slot), None)
+        self._begun.add(partition)
+        # Also where nothing is: so that it shows that the partition was begun, should its offset
+        # be forgotten.
+        return (progress or Progress(slot=partition)).SerializeToString()
 
 
 def leading_hits(batch: EventBatch, join: MasterJoin, line: Line | None) -> Flags:

@@ -3,6 +3,10 @@
 A part is bounded (splice.py), and may be forgotten once it is written: a step as a whole is not
 bounded, as a key with m rows and n events has n · m outputs. So a half gives its parts one after
 the other, and its driver writes one before it takes the next.
+
+A part is of one slot, and is counted in that slot's ledger. Where the driver reads the source
+itself, a part is of `UNMAPPED`: each of its events has a slot of its own, and is counted in the
+ledger of its source partition.
 """
 
 from __future__ import annotations
@@ -11,10 +15,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from dovetail.stream import ledger
+from dovetail.stream.batch import UNMAPPED
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dovetail.join.columns import Column, Flags, Ints, JoinKeys, SmallInts
     from dovetail.join.entry import Entries
     from dovetail.stream.batch import EventBatch
 
@@ -34,6 +45,10 @@ class Sourced(Protocol):
     def offsets(self) -> Ints: ...
     @property
     def timestamps(self) -> Ints: ...
+    @property
+    def slots(self) -> SmallInts | None:
+        """Of each event its key's, where they are of several."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,7 @@ class SourcedEvents:
     partitions: SmallInts
     offsets: Ints
     timestamps: Ints
+    slots: SmallInts | None = None
 
     @classmethod
     def of(cls, batch: Sourced, places: Ints) -> SourcedEvents:
@@ -50,6 +66,7 @@ class SourcedEvents:
             batch.partitions[places],
             batch.offsets[places],
             batch.timestamps[places],
+            None if batch.slots is None else batch.slots[places],
         )
 
 
@@ -64,6 +81,11 @@ class Outputs:
     of: Sourced
     via: bytes | Column
     """Who answered: all of them, or one by one."""
+
+    @property
+    def slots(self) -> int | SmallInts:
+        """Where the outputs go: all of them, or one by one."""
+        return self.slot if self.of.slots is None else self.of.slots[self.events]
 
 
 class Kind(Enum):
@@ -125,23 +147,46 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Bad:
+    """Events that cannot be joined, byte for byte, with what is wrong with each."""
+
+    events: Column
+    partitions: SmallInts
+    offsets: Ints
+    tombstones: Flags
+    reasons: NDArray[np.uint8]
+    """Codes of Reason."""
+    details: Column
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
-    """So many events of a slot had this outcome (ledger.py)."""
+    """Events had this outcome (ledger.py)."""
 
     slot: int
     outcome: str
-    events: int
+    partitions: SmallInts
+    """Of each of the events that at the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """What of a slot is answered above the offset that the step commits."""
+    """What of a partition is answered above the offset that the step commits."""
 
-    slot: int
+    partition: int
+    """Of what the driver reads: a slot, or a partition of the source."""
     number: int
     """Of this progress, that stands beside the offset; 0 if nothing is answered above it."""
     message: bytes | None
     """None if there is nothing to write down."""
 
 
-Part = Outputs | Letters | Missed | Migrating | Evicted | Counted | Progressed
+Part = Outputs | Letters | Bad | Missed | Migrating | Evicted | Counted | Progressed
+
+
+def counted(slot: int, partitions: SmallInts) -> Iterator[tuple[int, int]]:
+    """How many of these events are of each partition that their driver reads."""
+    if slot != UNMAPPED:
+        yield slot, len(partitions)
+    else:
+        yield from enumerate(np.bincount(partitions).tolist())

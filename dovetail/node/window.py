@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.contracts.progress_pb2 import Progress
+from dovetail.node.step import SourcedEvents
 from dovetail.stream.batch import PIECE_EVENTS
 
 if TYPE_CHECKING:
-    from dovetail.join.columns import Flags, Ints, SmallInts
+    from dovetail.join.columns import Column, Flags, Ints, SmallInts
     from dovetail.stream.batch import EventBatch
 
 BYTES_AN_EVENT = 4 + 4 + 8 + 8 + 1
@@ -43,6 +44,12 @@ class Answered:
     partitions: SmallInts
     offsets: Ints
     timestamps: Ints
+    slots: SmallInts | None = None
+    """Of each, where they are of several."""
+
+    def sourced(self, events: Column) -> SourcedEvents:
+        """The same with their bytes."""
+        return SourcedEvents(events, self.partitions, self.offsets, self.timestamps, self.slots)
 
 
 @dataclass(slots=True)
@@ -60,6 +67,8 @@ class Window:
         self._offsets: Ints = np.zeros(capacity, np.int64)
         self._timestamps: Ints = np.zeros(capacity, np.int64)
         self._done: Flags = np.zeros(capacity, np.bool_)
+        self._expected: deque[tuple[int, int]] = deque()
+        """Slot and offset of each batch that is not let in yet."""
         self._open: dict[int, deque[_Batch]] = {}
         self._recalled: dict[int, dict[int, Progress.Answered]] = {}
         self._first = self._next = 0
@@ -81,21 +90,33 @@ class Window:
         """Take over what a slot's last owner had answered: of batches that are still to come."""
         self._recalled[progress.slot] = {one.offset: one for one in progress.answered}
 
+    def expect(self, slot: int, offset: int, _batch: EventBatch) -> None:
+        """A batch has come that is not let in yet; they are let in as they come."""
+        self._expected.append((slot, offset))
+
     def enter(self, slot: int, offset: int, batch: EventBatch) -> tuple[Ints, Ints]:
-        """Let a whole batch in; return the events to answer: their places in it, their numbers."""
-        first, count = self._next, len(batch)
-        numbers = np.arange(first, first + count)
-        recalled = self._recalled.get(slot, {}).pop(offset, None)
+        """Let the next whole batch in; return the events to answer: their places, their numbers."""
+        self._expected.popleft()
+        first, numbers = self._next, self._number(batch)
         at = numbers % self.capacity
         self._slots[at] = slot
+        recalled = self._recalled.get(slot, {}).pop(offset, None)
+        if recalled is not None:
+            self._done[at] = flags_of(recalled)
+        self._open.setdefault(slot, deque()).append(_Batch(offset, first, len(batch)))
+        places = np.flatnonzero(~self._done[at])
+        return places, numbers[places]
+
+    def _number(self, batch: EventBatch) -> Ints:
+        """Give all events of a batch a number; none of them is answered."""
+        numbers = np.arange(self._next, self._next + len(batch))
+        at = numbers % self.capacity
         self._partitions[at] = batch.partitions
         self._offsets[at] = batch.offsets
         self._timestamps[at] = batch.timestamps
-        self._done[at] = False if recalled is None else _flags_of(recalled)
-        self._open.setdefault(slot, deque()).append(_Batch(offset, first, count))
-        self._next += count
-        places = np.flatnonzero(~self._done[at])
-        return places, numbers[places]
+        self._done[at] = False
+        self._next += len(batch)
+        return numbers
 
     def finish(self, numbers: Ints) -> list[Answered]:
         """Count these events as answered; say what each was, by slot."""
@@ -134,8 +155,9 @@ class Window:
 
     def oldest(self, slot: int) -> int | None:
         """The offset of the slot's oldest batch with an event that waits; None if there is none."""
-        batches = self._open.get(slot)
-        return batches[0].offset if batches else None
+        if batches := self._open.get(slot):
+            return batches[0].offset
+        return next((offset for one, offset in self._expected if one == slot), None)
 
     def progress(self, slot: int, number: int) -> Progress | None:
         """What of the slot is answered at and above its committed offset; None if nothing is."""
@@ -143,7 +165,7 @@ class Window:
             Progress.Answered(
                 offset=batch.offset,
                 events=batch.events,
-                bits=np.packbits(flags, bitorder="little").tobytes(),
+                bits=bits_of(flags),
             )
             for batch in self._open.get(slot, ())
             if (flags := self._flags(batch)).any()
@@ -154,6 +176,7 @@ class Window:
         return Progress(slot=slot, number=number, answered=answered)
 
     def clear(self) -> None:
+        self._expected.clear()
         self._open.clear()
         self._recalled.clear()
         self._first = self._next
@@ -162,7 +185,11 @@ class Window:
         return self._done[np.arange(batch.first, batch.first + batch.events) % self.capacity]
 
 
-def _flags_of(answered: Progress.Answered) -> Flags:
+def bits_of(flags: Flags) -> bytes:
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+def flags_of(answered: Progress.Answered) -> Flags:
     """Which events of a batch are answered."""
     bits = np.frombuffer(answered.bits, np.uint8)
     return np.unpackbits(bits, count=answered.events, bitorder="little").astype(np.bool_)

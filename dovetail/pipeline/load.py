@@ -43,6 +43,7 @@ OVERRIDES = {
     "DOVETAIL_SLOTS": "slots",
     "DOVETAIL_ALGORITHM": "algorithm",
     "DOVETAIL_ENGINE": "engine",
+    "DOVETAIL_LAYOUT": "layout",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.pipeline.hints import count, did_you_mean
 from dovetail.pipeline.problem import Problem
-from dovetail.pipeline.shape import Draft, FieldType, Format, Framing, Shed
+from dovetail.pipeline.shape import Draft, Engine, FieldType, Format, Framing, Layout, Shed
 from dovetail.stream.events import paths
 from dovetail.topology import CONTROL_TOPIC, STATS_TOPIC
 
@@ -224,6 +224,12 @@ def _every_node_has_a_slot(draft: Draft) -> Iterator[Problem]:
             f"{count(draft.nodes, 'node')} cannot share {count(draft.slots, 'slot')};"
             f" write at least slots: {draft.nodes}, or fewer nodes",
         )
+
+
+@_rule("layout", "engine")
+def _only_services_have_a_layout(draft: Draft) -> Iterator[Problem]:
+    if draft.layout is Layout.FUSED and draft.engine is not Engine.SERVICES:
+        yield Problem(("layout",), "Spark has a layout of its own; leave layout out")
 
 
 @_rule("overload.shed", "overload.criterion")

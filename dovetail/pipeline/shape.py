@@ -49,8 +49,9 @@ DERIVED_TOPICS = (
     "backfill",
     "states",
     "foreign",
+    "node-progress",
 )
-LINK_TOPICS = ("mapped", "missed", "migrations", "progress")
+LINK_TOPICS = ("mapped", "missed", "migrations", "progress", "node-progress")
 """Those that every table of a chain has for itself."""
 
 
@@ -75,6 +76,15 @@ class Engine(StrEnum):
     """A process for each stage, and for each node."""
     SPARK = auto()
     """One Structured Streaming application."""
+
+
+class Layout(StrEnum):
+    """Which processes the services are."""
+
+    SPLIT = auto()
+    """One for each stage, with topics between them."""
+    FUSED = auto()
+    """One for each node, which does all of it."""
 
 
 class Format(StrEnum):
@@ -534,6 +544,10 @@ class Draft(_Section):
     engine: Annotated[
         Engine, BeforeValidator(lambda v: _choose(Engine, v)), pydantic.Field(examples=["services"])
     ] = Engine.SERVICES
+    layout: Annotated[
+        Layout, BeforeValidator(lambda v: _choose(Layout, v)), pydantic.Field(examples=["split"])
+    ] = Layout.SPLIT
+    """Of the services; Spark has its own."""
     nodes: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[2])] = 1
     slots: Annotated[int, _whole(1, 1024), pydantic.Field(examples=[8])] = 8
     order: Annotated[Order, BeforeValidator(_order), pydantic.Field(examples=["source"])] = Order()

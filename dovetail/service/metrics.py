@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from dovetail.pipeline.spec import Shed
 from dovetail.service import declared
 from dovetail.stream import ledger
 from dovetail.stream.events.reasons import Reason
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, ENRICH, INGEST, MAPPER
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, ENRICH, INGEST, INTAKE, MAPPER, NODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,9 +95,11 @@ class _Counts(Collector):
     def __init__(self, kind: str) -> None:
         # From the beginning on, at 0: else the first dead letter would not be seen as a rise.
         self._counts = collections.Counter(dict.fromkeys((ledger.IN, *outcomes_of(kind)), 0))
+        self._lock = threading.Lock()
 
     def add(self, counts: collections.Counter[str]) -> None:
-        self._counts.update(counts)
+        with self._lock:  # a process may have several loops
+            self._counts.update(counts)
 
     def collect(self) -> Iterator[Family]:
         counts = self._counts.copy()
@@ -178,6 +181,8 @@ def outcomes_of(kind: str) -> tuple[str, ...]:
         CACHE_PHASE: (ledger.MISSED, ledger.PARKED, *answered),
         DISK_PHASE: (ledger.PARKED, *answered),
         ENRICH: (ledger.LOST, ledger.PARKED, *answered, *dead, *shed),
+        NODE: (ledger.LOST, ledger.MAPPED, ledger.PARKED, *answered, *dead, *shed),
+        INTAKE: (ledger.LOST, ledger.MAPPED, *dead, *shed),
     }
     return found[kind]
 

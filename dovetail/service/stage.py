@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,16 +44,18 @@ from dovetail.settings import Settings
 from dovetail.stream.acls import settle_topics
 from dovetail.stream.forgotten import require_remembered
 from dovetail.stream.handler import Move
+from dovetail.stream.ledger import IN
 from dovetail.stream.loop import Loop
 from dovetail.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from fastapi import APIRouter
 
     from dovetail.pipeline.spec import Pipeline
     from dovetail.stream.handler import Handler, Step
+    from dovetail.topology import Stage
 
 log = logging.getLogger(__name__)
 
@@ -96,17 +99,27 @@ class Context:
     """Whoever builds the handler may add to them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A further stage of the same process: it has a loop of its own."""
+
+    build: Callable[[Context], Handler]
+    step: Callable[[Pipeline], Step]
+
+
 def run_stage(
     kind: str,
     step: Callable[[Pipeline], Step],
     build: Callable[[Context], Handler],
     concerns: Callable[[Pipeline], object] = lambda pipeline: pipeline,
     warm: Callable[[str, Pipeline], None] = lambda _kind, _pipeline: None,
+    beside: Mapping[str, Beside] | None = None,
 ) -> int:
     """Run one stage as this process, from its settings to its last step.
 
     `warm` loads its kernels before it takes part, so that no event waits for them. It runs itself
-    anew for a revision that changes what of the pipeline `concerns` it.
+    anew for a revision that changes what of the pipeline `concerns` it. The same process runs the
+    stages `beside` it, by their services, where the topology has them.
     """
     service = kind
     try:
@@ -124,19 +137,28 @@ def run_stage(
         metrics = Metrics(kind)
         context = Context(settings, pipeline, topology, metrics)
         handler = build(context)
-        loop = Loop(
-            topology.stage(service),
-            topology.group(service),
-            settings,
-            handler,
-            step(pipeline),
-            metrics.committed,
-        )
+        parts = [(topology.stage(service), handler, step)]
+        parts += [
+            (other, run.build(context), run.step)
+            for other in topology.stages
+            if (run := (beside or {}).get(other.service)) and other.link == settings.link
+        ]
+        loops = [
+            Loop(
+                each,
+                topology.group(each.keeper),
+                settings,
+                of_each,
+                step_of(pipeline),
+                partial(_counted, metrics, inner=_is_inner(each, [one for one, *_ in parts])),
+            )
+            for each, of_each, step_of in parts
+        ]
         stage = StageService(
             service,
             context,
-            loop,
-            handler,
+            loops,
+            [of_each for _, of_each, _ in parts],
             orders,
             revision,
             concerns,
@@ -155,6 +177,19 @@ def run_stage(
         # In the same process: to its supervisor nothing has happened.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
     return code
+
+
+def _is_inner(stage: Stage, of_process: Sequence[Stage]) -> bool:
+    """Whether another stage of the same process has counted what comes to this one."""
+    return any(stage.reads in other.writes for other in of_process)
+
+
+def _counted(metrics: Metrics, counts: Counter[str], seconds: float, *, inner: bool) -> None:
+    metrics.committed(_outside(counts) if inner else counts, seconds)
+
+
+def _outside(counts: Counter[str]) -> Counter[str]:
+    return Counter({name: events for name, events in counts.items() if name != IN})
 
 
 def _seen_from(pipeline: Pipeline, link: int) -> Topology:
@@ -186,17 +221,18 @@ class StageService:
         self,
         name: str,
         context: Context,
-        loop: Loop,
-        handler: Handler,
+        loops: Sequence[Loop],
+        handlers: Sequence[Handler],
         orders: Orders,
         revision: Revision,
         concerns: Callable[[Pipeline], object],
         warm: Callable[[], None],
     ) -> None:
+        """The first of the loops and handlers is the one that answers."""
         settings = context.settings
         self._name = name
-        self._loop = loop
-        self._handler = handler
+        self._loops = loops
+        self._handlers = handlers
         self._metrics = context.metrics
         self._annexes = context.annexes
         self._orders = orders
@@ -204,13 +240,19 @@ class StageService:
         self._concerns = concerns
         self._warm = warm
         self._draining = False
-        self._first = context.topology.stage(name).reads == context.topology.source
+        source = context.topology.source
+        self._taking = [loop for loop in loops if loop.stage.reads == source]
+        """Those that take events in."""
         self.anew = False
         """Whether the process is to run itself anew, for another revision."""
         if orders.command is not None:
             self._obey(orders.command)
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="loop")
+        self._warmed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, args=(loop,), name=f"loop {loop.stage.service}")
+            for loop in loops
+        ]
         self._heart = Heart(settings, context.pipeline.name, name, self._look)
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -237,7 +279,7 @@ class StageService:
     def _app(self) -> FastAPI:
         @asynccontextmanager
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-            self._thread.start()
+            self._start_loops()
             self._heart.start()
             self._orders.follow(self._told)
             for annex in self._annexes:
@@ -247,8 +289,8 @@ class StageService:
             self._orders.stop()
             for annex in self._annexes:
                 annex.stop()
-            self._loop.stop()
-            self._thread.join()
+            self._stop_loops()
+            self._end_loops()
             self._heart.stop()
             log.info("stopped")
 
@@ -305,24 +347,43 @@ class StageService:
     def _obey(self, command: Command) -> None:
         """Pause, or drain: then the first stage takes nothing more, and the others finish."""
         if command.read_from:
-            self._loop.move = Move(command.read_from_number, dict(command.read_from))
+            for loop in self._taking:
+                loop.move = Move(command.read_from_number, dict(command.read_from))
         self._draining = command.action == Command.ACTION_DRAIN
         paused = command.action == Command.ACTION_PAUSE
-        self._loop.paused = paused or (self._draining and self._first)
+        for loop in self._loops:
+            loop.paused = paused or (self._draining and loop in self._taking)
 
     def _state(self) -> Heartbeat.State:
-        if not (self._loop.paused or self._draining):
+        if not (self._draining or any(loop.paused for loop in self._loops)):
             return Heartbeat.STATE_READY
-        over = self._loop.resting and (self._loop.paused or not self._loop.lag)
+        over = all(loop.resting and (loop.paused or not loop.lag) for loop in self._loops)
         return Heartbeat.STATE_PAUSED if over else Heartbeat.STATE_DRAINING
 
-    def _work(self) -> None:
+    def _work(self, loop: Loop) -> None:
         try:
-            self._loop.reason = "loading its kernels"
-            self._warm()
-            self._loop.run()
+            loop.reason = "loading its kernels"
+            if loop is self._loops[0]:
+                self._warm()
+                self._warmed.set()
+            self._warmed.wait()
+            loop.run()
         except BaseException as failure:  # noqa: BLE001 - told, and the process ends by it
             self._fail(failure)
+            self._warmed.set()
+            self._stop_loops()
+
+    def _start_loops(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def _end_loops(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _stop_loops(self) -> None:
+        for loop in self._loops:
+            loop.stop()
 
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure
@@ -331,37 +392,44 @@ class StageService:
 
     def _failed(self) -> str:
         """Why only a new process helps; empty while it works."""
-        if self._failure or not self._thread.is_alive():
+        if self._failure or not all(thread.is_alive() for thread in self._threads):
             return repr(self._failure)
-        still = self._loop.still_s
-        if still > _HUNG_S:
-            return f"no turn for {still:.0f} s: {self._loop.reason or 'a call does not come back'}"
+        for loop in self._loops:
+            if loop.still_s > _HUNG_S:
+                why = loop.reason or "a call does not come back"
+                return f"no turn for {loop.still_s:.0f} s: {why}"
         if self._heart.ended or self._orders.ended:
             return "it sends no heartbeats, or follows no orders, any more: see the log"
         return ""
 
     def _reason(self) -> str:
         """Why it is not ready; empty when it is."""
-        reasons = (self._loop.reason, *(annex.waiting_for() for annex in self._annexes))
-        return next(filter(None, reasons), "")
+        reasons = [loop.reason for loop in self._loops]
+        return next(filter(None, (*reasons, *(one.waiting_for() for one in self._annexes))), "")
 
     def _alarm(self) -> str:
-        return self._handler.alarm() or self._revision.refused
+        alarms = (handler.alarm() for handler in self._handlers)
+        return next(filter(None, alarms), "") or self._revision.refused
 
     def _figures(self) -> dict[str, float]:
         return {
             "ready": float(not self._reason()),
             "alarm": float(bool(self._alarm())),
-            "lag": self._loop.lag,
-            **self._handler.figures(),
+            "lag": sum(loop.lag for loop in self._loops),
+            **{k: v for handler in self._handlers for k, v in handler.figures().items()},
         }
 
     def _look(self) -> Look:
         # Copied at once: the loop may count an outcome for the first time meanwhile.
-        counts = {f"events.{name}": count for name, count in dict(self._loop.counts).items()}
+        stages = [loop.stage for loop in self._loops]
+        total: Counter[str] = Counter()
+        for loop in self._loops:
+            counted = Counter(dict(loop.counts))
+            total += _outside(counted) if _is_inner(loop.stage, stages) else counted
+        counts = {f"events.{name}": count for name, count in total.items()}
         command = self._orders.command
         reason, alarm = self._reason(), self._alarm()
-        if self._loop.halted and self._loop.paused:
+        if any(loop.halted and loop.paused for loop in self._loops):
             # It rests, as it was told to: only so can it be told where to read on.
             reason, alarm = "", reason
         return Look(
@@ -369,7 +437,7 @@ class StageService:
             alarm,
             {**counts, **self._figures(), **self._metrics.latency.told()},
             self._state(),
-            tuple(self._loop.partitions),
+            tuple(self._loops[0].partitions),
             self._revision.number,
             command.number if command else 0,
         )

@@ -75,6 +75,10 @@ class EventBatch:
     """Whether no event has a key, which then equals nothing: what stands in `keys` is not one."""
     unfit: str = ""
     """Why no event can be joined, and all are to be parked; such a batch is keyless."""
+    slots: SmallInts | None = None
+    """Of each event its key's, where one process joins events of several; never written."""
+    numbers: Ints | None = None
+    """What a node's window knows the events by, once they are let in; never written."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -105,6 +109,8 @@ class EventBatch:
             None if self.entries is None else self.entries.take(indices),
             self.keyless,
             self.unfit,
+            None if self.slots is None else self.slots[indices],
+            None if self.numbers is None else self.numbers[indices],
         )
 
     def slice(self, first: int, end: int) -> EventBatch:
@@ -118,6 +124,8 @@ class EventBatch:
             None if self.entries is None else self.entries.slice(first, end),
             self.keyless,
             self.unfit,
+            None if self.slots is None else self.slots[first:end],
+            None if self.numbers is None else self.numbers[first:end],
         )
 
     def pieces(self, most_bytes: int) -> Iterator[EventBatch]:

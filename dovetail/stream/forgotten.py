@@ -21,7 +21,7 @@ from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.old_states import OldStates
 from dovetail.stream.places import AstrayError
 from dovetail.stream.topics import admin_of, beginnings, spans
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Keeps
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, NODE, Keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ _LOOK_EVERY_S = 0.5
 
 def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> None:
     """Raise a ConfigError if the stage has committed offsets, and they are gone."""
-    group = topology.group(stage.service)
+    group = topology.group(stage.keeper)
     witness = _witness(topology.links[stage.link - 1], stage)
     with closing(CommittedOffsets(settings, group, stage.reads)) as offsets:
         if offsets.read():
@@ -52,8 +52,9 @@ def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> 
             time.sleep(_LOOK_EVERY_S)
             if offsets.read():
                 return
-    internal = [one.reads.name for one in topology.stages if one.reads.keeps is Keeps.UNREAD]
+    internal = [one.reads.name for one in topology.ledgers if one.reads.keeps is Keeps.UNREAD]
     internal += [link.progress.name for link in topology.links]
+    internal.append(topology.node_progress.name)
     raise ConfigError(
         f"the broker has forgotten what {group} has read, as {witness.name} shows: begun anew, it "
         f"would answer once more what is answered. Stop all services; set the offsets of "
@@ -89,5 +90,10 @@ def has_written(admin: AdminClient, topics: Iterable[Topic]) -> bool:
 
 def _witness(link: Topology, stage: Stage) -> Topic:
     """The topic that the stage alone writes."""
-    own = {INGEST: link.clean, MAPPER: link.mapped, CACHE_PHASE: link.missed}
-    return {**own, DISK_PHASE: link.progress}[stage.kind]
+    return {
+        INGEST: link.clean,
+        MAPPER: link.mapped,
+        CACHE_PHASE: link.missed,
+        DISK_PHASE: link.progress,
+        NODE: link.node_progress,
+    }[stage.kind]

@@ -108,7 +108,9 @@ class Ledger:
         return self._moved.get(partition, 0)
 
     def set_moved(self, partition: int, number: int) -> None:
+        """Nothing above the new offset counts as answered."""
         self._moved[partition] = number
+        self._progress[partition] = 0
         self._cut.pop(partition, None)
 
     @property

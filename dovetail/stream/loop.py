@@ -101,7 +101,7 @@ class Loop:
         step: Step,
         committed: Callable[[Counter[str], float], None],
     ) -> None:
-        self._stage = stage
+        self.stage = self._stage = stage
         self._settings = settings
         self._handler = handler
         self._size = step

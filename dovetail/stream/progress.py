@@ -36,6 +36,7 @@ class ProgressReader:
     def __init__(self, settings: Settings, topic: Topic) -> None:
         self._settings = settings
         self._topic = topic.name
+        self._partitions = topic.partitions
         self._consumer = Consumer(
             settings.client(
                 {
@@ -56,7 +57,7 @@ class ProgressReader:
         while True:
             try:
                 low, high = self._consumer.get_watermark_offsets(
-                    TopicPartition(self._topic, slot), timeout=_TIMEOUT_S
+                    TopicPartition(self._topic, slot % self._partitions), timeout=_TIMEOUT_S
                 )
                 found = None
                 for progress in self._from(slot, max(low, high - look_back)):
@@ -83,7 +84,7 @@ class ProgressReader:
 
     def _from(self, slot: int, offset: int) -> Iterator[Progress]:
         """What stands between this offset and the end."""
-        self._consumer.assign([TopicPartition(self._topic, slot, offset)])
+        self._consumer.assign([TopicPartition(self._topic, slot % self._partitions, offset)])
         try:
             while (message := self._consumer.poll(_TIMEOUT_S)) is not None:
                 if _is_end(message):

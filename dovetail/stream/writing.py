@@ -9,8 +9,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dovetail.join.columns import Column
 from dovetail.join.mapper import Mapper
 from dovetail.node.step import (
+    Bad,
     Counted,
     Evicted,
     Kind,
@@ -19,9 +23,12 @@ from dovetail.node.step import (
     Missed,
     Outputs,
     Progressed,
+    counted,
 )
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream import ledger as outcome
+from dovetail.stream.batch import UNMAPPED
+from dovetail.stream.events.reasons import Reason
 from dovetail.stream.migrations import send_evictions, send_migrations
 from dovetail.stream.onward import Onward
 from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, VIA, origins
@@ -29,7 +36,7 @@ from dovetail.stream.provenance import DETAIL, ORIGIN, REASON, VIA, origins
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dovetail.join.columns import Bytes, Column, Ints
+    from dovetail.join.columns import Bytes, Ints, SmallInts
     from dovetail.node.step import Part
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
     from dovetail.topology import Topic, Topology
 
 log = logging.getLogger(__name__)
+
+_LABELS = Column.of([reason.label.encode() for reason in Reason])
 
 
 class PartWriter:
@@ -52,6 +61,7 @@ class PartWriter:
         self._mapper = Mapper(link.slots, int_key=self._int_key)
         self._latency = latency
         self._onward = None if topology.next is None else Onward(topology.next)
+        self._progress = topology.node_progress if topology.fused else topology.progress
         self._letters = {
             Kind.UNMATCHED: unmatched or topology.unmatched,
             Kind.PARKED: topology.parked,
@@ -67,12 +77,14 @@ class PartWriter:
         match part:
             case Outputs():
                 self._put_out(part, producer)
-                ledger.add(part.slot, outcome.OUTPUTS, len(part.outputs))
+                _count(ledger, outcome.OUTPUTS, part.slot, part.of.partitions[part.events])
             case Letters():
                 self._send(part, producer)
-                ledger.add(part.slot, part.outcome, len(part.of.events))
-            case Counted(slot, name, events):
-                ledger.add(slot, name, events)
+                _count(ledger, part.outcome, part.slot, part.of.partitions)
+            case Bad():
+                bury(part, self._topology, producer, ledger)
+            case Counted(slot, name, partitions):
+                _count(ledger, name, slot, partitions)
             case Missed(slot, batch):
                 message = batch.written(self._topology.pipeline.name, slot)
                 producer.give(self._topology.missed.name, message, slot)
@@ -93,7 +105,7 @@ class PartWriter:
             return
         producer.send_many(
             self._topology.enriched.name,
-            part.slot,
+            part.slots,
             part.outputs.data,
             part.outputs.bounds,
             headers=(
@@ -132,10 +144,37 @@ class PartWriter:
         )
 
     def _note(self, part: Progressed, producer: Producer, ledger: Ledger) -> None:
-        ledger.set_progress(part.slot, part.number)
+        ledger.set_progress(part.partition, part.number)
         if part.message is not None:
-            key = b"%d" % part.slot
-            producer.send(self._topology.progress.name, part.message, part.slot, key=key)
+            key = b"%d" % part.partition
+            place = part.partition % self._progress.partitions
+            producer.send(self._progress.name, part.message, place, key=key)
+
+
+def bury(bad: Bad, topology: Topology, producer: Producer, ledger: Ledger) -> None:
+    """Send bad events on with their original bytes, reason and origin, and count them."""
+    for reason in np.unique(bad.reasons).tolist():
+        of = bad.partitions[bad.reasons == reason]
+        _count(ledger, outcome.dead(Reason(reason).label), UNMAPPED, of)
+    _count(ledger, outcome.IN, UNMAPPED, bad.partitions)
+    origin = origins(topology.source.name, bad.partitions, bad.offsets)
+    producer.send_many(
+        topology.dead_letter.name,
+        0,
+        bad.events.data,
+        bad.events.bounds,
+        headers=(
+            (ORIGIN, _column(origin)),
+            (REASON, _column(_LABELS.take(bad.reasons.astype(np.int64)))),
+            (DETAIL, _column(bad.details)),
+        ),
+        tombstones=bad.tombstones,
+    )
+
+
+def _count(ledger: Ledger, name: str, slot: int, partitions: SmallInts) -> None:
+    for partition, events in counted(slot, partitions):
+        ledger.add(partition, name, events)
 
 
 def _column(column: Column) -> tuple[Bytes, Ints]:

@@ -65,9 +65,9 @@ def came_by_slot(
 ) -> dict[int, list[tuple[Hashable, Identity]]]:
     """For each slot its events, with their join keys, as the mapper put them; unless purged.
 
-    Spark puts them nowhere.
+    Spark puts them nowhere, and neither does a fused node.
     """
-    if topology.by_spark:
+    if topology.in_one:
         return _as_they_may_have_come(settings, topology)
     came: dict[int, list[tuple[Hashable, Identity]]] = defaultdict(list)
     for message in read_all(settings, topology.mapped):

@@ -34,7 +34,7 @@ from dovetail.pipeline.spec import Engine
 from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import CONTROL, ENRICH, Topology
+from dovetail.topology import CONTROL, Topology
 from dovetail.verify import Verdict, headers_of, read_all, verify
 
 if TYPE_CHECKING:
@@ -250,13 +250,15 @@ class RunningPipeline:
         return [service.name for service in self._services.all]
 
     def process_of(self, name: str) -> str:
-        """Which process does the work of a service: its own, or Spark's application."""
-        return ENRICH if self.topology.by_spark and name != CONTROL else name
+        """Which process does the work of a service: its own, or the one that does all of it."""
+        if name == CONTROL or not self.topology.in_one:
+            return name
+        return next(one.name for one in self.topology.processes if one.service != CONTROL)
 
     @property
     def has_nodes(self) -> bool:
-        """Whether nodes are processes, that come and go; Spark's are its tasks."""
-        return self.spec.engine is Engine.SERVICES
+        """Whether nodes are processes that come and go: Spark's are tasks, a fused one is alone."""
+        return not self.topology.in_one
 
     def starts(self, name: str) -> int:
         """How often the supervisor has started a service again."""

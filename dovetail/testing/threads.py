@@ -30,12 +30,14 @@ from dovetail.service.stage import Context
 from dovetail.settings import Settings
 from dovetail.stream.loop import Loop
 from dovetail.stream.topics import admin_of, ensure_topics
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Topology
+from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, INTAKE, MAPPER, NODE, Topology
 from dovetail.verify import Verdict, headers_of, read_all, verify
 from services.cache_phase import main as cache_phase
 from services.disk_phase import main as disk_phase
 from services.ingest import main as ingest
 from services.mapper import main as mapper
+from services.node import intake
+from services.node import main as node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +45,14 @@ if TYPE_CHECKING:
 
     from dovetail.topology import Stage, Topic
 
-_SERVICES = {INGEST: ingest, MAPPER: mapper, CACHE_PHASE: cache_phase, DISK_PHASE: disk_phase}
+_SERVICES = {
+    INGEST: ingest,
+    MAPPER: mapper,
+    CACHE_PHASE: cache_phase,
+    DISK_PHASE: disk_phase,
+    INTAKE: intake,
+    NODE: node,
+}
 _STUCK_S = 60.0
 _LOOK_EVERY_S = 0.1
 
@@ -140,7 +149,7 @@ class ThreadedPipeline:
         handler = service.build(Context(settings, spec, topology, metrics))
         loop = Loop(
             stage,
-            self.topology.group(stage.service),
+            self.topology.group(stage.keeper),
             settings,
             handler,
             service.step(spec),

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from dovetail.join.cached import NOTHING
 from dovetail.node.answers import VIA_CACHE, Answers
 from dovetail.node.cache import CacheHalf
-from dovetail.node.contents import EPOCH_S
 from dovetail.service.questions import Questions
 from dovetail.stream.batch import EventBatch
+from dovetail.stream.engines import require_no_progress
 from dovetail.stream.handler import Handler
 from dovetail.stream.reader import BatchReader
 from dovetail.stream.writing import PartWriter
 from services.cache_phase.settings import piece_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
+    from dovetail.node.cache import Migrations
     from dovetail.node.contents import CacheContents
     from dovetail.service.metrics import Latency
     from dovetail.stream.ledger import Ledger
-    from dovetail.stream.migrations import Change
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
-
-
-class Migrations(Protocol):
-    """Where the cache's keys come from; `MigrationReader` over Kafka."""
-
-    def follow(self, slots: list[int]) -> None: ...
-
-    def forget(self, slots: list[int]) -> None: ...
-
-    def changes(self) -> Iterable[Change]: ...
-
-    def waiting_for(self) -> str: ...
-
-    @property
-    def loaded(self) -> float: ...
-
-    def close(self) -> None: ...
 
 
 class CacheHandler(Handler):
@@ -60,10 +42,10 @@ class CacheHandler(Handler):
         """`questions` about the cache are answered between steps."""
         self._questions = questions or Questions()
         self._migrations = migrations
+        self._reads = topology.mapped
         self._reader = BatchReader(topology, topology.mapped)
         self._writer = PartWriter(topology, latency)
         self._budget = budget
-        self._clock = clock
         self._tombstones = 0
         link = topology.pipeline.link(topology.number)
         answers = Answers.of(topology, VIA_CACHE, sink_takes)
@@ -75,6 +57,9 @@ class CacheHandler(Handler):
 
     def assign(self, partitions: list[int]) -> None:
         self._migrations.follow(partitions)
+
+    def open(self, partition: int, ledger: Ledger) -> None:
+        require_no_progress(ledger, partition, self._reads)
 
     def revoke(self, partitions: list[int]) -> None:
         self._migrations.forget(partitions)
@@ -105,26 +90,15 @@ class CacheHandler(Handler):
         return self.half.answers.matches.alarm
 
     def figures(self) -> dict[str, float]:
-        cache = self.half.cache
-        figures: dict[str, float] = {
+        return {
             "budget_bytes": self._budget,
-            "held_bytes": cache.allocated,
-            "cache_used_bytes": cache.used,
-            "cache_keys": len(cache),
-            "cache_hits": cache.hits,
-            "cache_misses": cache.misses,
-            "cache_taken": cache.taken,
-            "cache_evicted": cache.evicted,
-            "cache_refused": cache.refused,
+            "held_bytes": self.half.cache.allocated,
             "cache_tombstones": self._tombstones,
             "refused_messages": self._reader.refused,
             "cache_loaded": self._migrations.loaded,
             **self.half.answers.matches.figures(),
-            **{f"component_bytes.{name}": size for name, size in cache.components.items()},
+            **self.half.figures(),
         }
-        if cache.oldest != NOTHING:
-            figures["cache_oldest_s"] = max(0.0, self._clock() - cache.oldest - EPOCH_S)
-        return figures
 
     def close(self) -> None:
         self._migrations.close()

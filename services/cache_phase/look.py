@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from fastapi import APIRouter, FastAPI, HTTPException, Query
 
@@ -15,15 +15,20 @@ from services.access.stage import guard_stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dovetail.node.contents import CacheContents
     from dovetail.service.questions import Questions
     from dovetail.service.stage import Context
-    from services.cache_phase.handler import CacheHandler
+
+    class Caches(Protocol):
+        @property
+        def contents(self) -> CacheContents: ...
+
 
 MOST_KEYS = 1000
 
 
 class CacheLook(Annex):
-    def __init__(self, context: Context, questions: Questions, handler: CacheHandler) -> None:
+    def __init__(self, context: Context, questions: Questions, handler: Caches) -> None:
         self._context = context
         self._questions = questions
         self._handler = handler

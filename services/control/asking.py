@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dovetail.service import tls
-from dovetail.topology import ENRICH
 from dovetail.web import Asker, NoAnswerError
 from services.access.tokens import PASS_S
 from services.control.monitor import GONE
@@ -60,10 +59,14 @@ class Asking:
         query: Mapping[str, str | int],
         node: int | None = None,
     ) -> Heard:
-        """Ask a phase of every node, or of one; Spark's application speaks for all of its own."""
+        """Ask who does the work of a phase on every node, or on one.
+
+        Spark's application speaks for all of its own.
+        """
+        service = topology.doing(kind)
         if not topology.by_spark:
-            return self._all(topology.service(kind), path, query, node)
-        heard = self._all(ENRICH, path, {**query, "link": topology.number})
+            return self._all(service, path, query, node)
+        heard = self._all(service, path, {**query, "link": topology.number})
         nodes = {one["node"]: one for whole in heard.answers.values() for one in whole["nodes"]}
         return Heard(
             {number: one for number, one in nodes.items() if node in (None, number)}, heard.missing

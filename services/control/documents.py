@@ -33,6 +33,7 @@ _WHY_FIXED = {
     "slots": "slots are the partitions of the topics between the stages",
     "nodes": "processes are started by Helm or `make run`: change it there",
     "engine": "the services and Spark have states of their own",
+    "layout": "the processes of one layout take over what those of the other have drained",
     "source": "it tells what an event is, and one in flight has been told already",
     "master": "an event in flight would be joined with another table than it was taken for",
     "join": "an event in flight would get another output than it was taken for",

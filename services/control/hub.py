@@ -151,7 +151,8 @@ class Hub:
         changes = documents.changes(current.parsed, written)
         if name == self.name:
             documents.require_not_overridden(current.document, document, os.environ)
-            documents.require_free(current.parsed, written)
+            # Not what was stored: a release that came before did not know every setting.
+            documents.require_free(documents.written(self.stored(current)), written)
         if not changes and document == current.document:
             job = self._catch_up(who, why, current, new) if name == self.name else None
             return current.revision, [], job
@@ -219,9 +220,11 @@ class Hub:
         if starting:
             why = starting[0].beat.reason
             return State("starting", f"{starting[0].name}: {why}" if why else starting[0].name)
-        return self._ordered()
+        at_work = [member.name for member in members if member.state(now) != "paused"]
+        return self._ordered(at_work)
 
-    def _ordered(self) -> State:
+    def _ordered(self, at_work: list[str]) -> State:
+        """As it was ordered, and obeyed by all but those `at_work`."""
         try:
             self._actions = self.commander.actions()
         except Unavailable:
@@ -233,6 +236,8 @@ class Hub:
             in_flight = audit.in_flight if audit else 1
             if in_flight:
                 return State("draining", f"{in_flight:,} events are in flight")
+            if at_work:  # a fused node counts what it has taken when that is answered
+                return State("draining", f"{at_work[0]} answers what it has taken")
             return State("drained")
         paused = [service for service, action in actions.items() if action == PAUSE]
         if not paused:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _FORGOTTEN_S = 3600.0
 """A process that was silent for so long was taken away on purpose, and is not told of any more."""
 _REASONS = {ledger.DEAD: INGEST, ledger.SHED: MAPPER}
-"""Who counts the outcomes that have reasons."""
+"""The outcomes that have reasons, and the stage that knows all of these."""
 _COMPLETED = (ledger.SHED, ledger.UNMATCHED, ledger.PARKED)
 """What backfill takes on."""
 
@@ -94,8 +94,8 @@ def _outcomes(seen: Audit) -> Iterator[tuple[str, int]]:
     yield ledger.LOST, seen.lost
     for outcome in (ledger.UNMATCHED, ledger.PARKED):
         yield outcome, getattr(seen, outcome) + seen.late[ledger.of(outcome)]
+    counts = seen.counts
     for outcome, service in _REASONS.items():
-        counts = seen.stages[service]
         for name in sorted({*outcomes_of(service), *counts}):
             if name.startswith(f"{outcome}."):
                 yield name, counts[name]

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from dovetail.audit import Audit, Auditor
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.errors import NotAllowedError, Unavailable
+from dovetail.service.metrics import split
 from dovetail.stream import ledger
 from dovetail.topology import STATS_TOPIC, Process
 from services.control.purge import Purge
@@ -331,16 +332,13 @@ def totals(seen: Audit) -> dict[str, Any]:
             name: seen.late[ledger.of(name)]
             for name in (ledger.SHED, ledger.UNMATCHED, ledger.PARKED)
         },
-        "dead_by_reason": {
-            name.split(".", 1)[1]: count
-            for name, count in seen.stages["ingest"].items()
-            if name.startswith("dead.")
-        },
-        "shed_by_strategy": {
-            name.split(".", 1)[1]: count
-            for name, count in seen.stages["mapper"].items()
-            if name.startswith("shed.")
-        },
+        "dead_by_reason": _by_reason(seen, ledger.DEAD),
+        "shed_by_strategy": _by_reason(seen, ledger.SHED),
         "equation": seen.equation(),
         "problems": seen.problems,
     }
+
+
+def _by_reason(seen: Audit, outcome: str) -> dict[str, int]:
+    reasons = {split(name): count for name, count in seen.counts.items()}
+    return {reason: count for (name, reason), count in reasons.items() if name == outcome}

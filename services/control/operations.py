@@ -103,7 +103,7 @@ class Operations:
 
         def work(progress: Progress) -> dict[str, Any]:
             told = self._commander.actions()
-            first = set(_shrinking(old, new)) & set(told)
+            first = set(_shrinking(old, new))
             for services in (first, told.keys() - first):
                 if not services:
                     continue
@@ -222,7 +222,12 @@ def _processes(topology: Topology) -> dict[str, str]:
 
 
 def _shrinking(old: Pipeline, new: Pipeline) -> list[str]:
-    """The phases that a revision leaves less memory: they go first, and no node takes too much."""
+    """The phases that a revision leaves less memory: they go first, and no node takes too much.
+
+    None where both are one process, which moves from one budget to the other by itself.
+    """
+    if Topology(new).in_one:
+        return []
     found = []
     for number in range(1, new.links + 1):
         seen, was, now = Topology(new, number), old.link(number), new.link(number)

@@ -1,7 +1,8 @@
 """Deletes from the internal topics what their stage has read and committed.
 
 So they hold what is in flight and nothing else, and no retention has to be guessed that is
-long enough for the slowest stage and short enough for the disk.
+long enough for the slowest stage and short enough for the disk. In the layout `fused`, which has
+none of these topics, it goes on with what the split one has left.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Purge:
         self._admin = admin_of(settings)
         self._offsets = {
             stage.reads.name: CommittedOffsets(settings, topology.group(stage.service), stage.reads)
-            for stage in topology.stages
+            for stage in topology.ledgers
             if stage.reads.keeps is Keeps.UNREAD
         }
 

@@ -7,12 +7,11 @@ what waits goes on waiting, and R is tried again after pauses.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dovetail.errors import Unavailable
 from dovetail.node.answers import VIA_DISK, Answers
 from dovetail.node.disk import DiskHalf
+from dovetail.node.reading import Reading
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
 from dovetail.stream.handler import Handler
@@ -32,12 +31,9 @@ if TYPE_CHECKING:
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
 
-log = logging.getLogger(__name__)
-
 STEP_S = 0.1
 """For so long a step goes on reading and answering: a transaction costs the same for one answer
 as for thousands."""
-_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
 class SlotProgress(Protocol):
@@ -75,9 +71,7 @@ class DiskHandler(Handler):
         self._budget = budget
         self._clock = clock
         self._slots: set[int] = set()
-        self._trouble = ""
-        self._failures = 0
-        self._retry_at = 0.0
+        self._reading = Reading(self.half, clock)
 
     # ── what the loop asks ───────────────────────────────────────────────────────────────
 
@@ -88,7 +82,7 @@ class DiskHandler(Handler):
     @property
     def busy(self) -> bool:
         waiting = self.half.arrivals or self.half.pending
-        return bool(waiting) and self._clock() >= self._retry_at
+        return bool(waiting) and self._reading.due
 
     @property
     def full(self) -> bool:
@@ -96,13 +90,13 @@ class DiskHandler(Handler):
 
     @property
     def hungry(self) -> bool:
-        return not (self.half.arrivals or self._trouble or self.half.join.slow)
+        return not (self.half.arrivals or self._reading.trouble or self.half.join.slow)
 
     def between_steps(self) -> None:
         self._questions.answer()
 
     def waiting_for(self) -> str:
-        return self._trouble
+        return self._reading.trouble
 
     def assign(self, partitions: list[int]) -> None:
         self._slots.update(partitions)
@@ -125,8 +119,7 @@ class DiskHandler(Handler):
         slow = self.half.join.slow
         self.half.drop()
         self.half.join.slow = slow
-        # What waited for R is read again, perhaps by another node.
-        self._trouble, self._failures, self._retry_at = "", 0, 0.0
+        self._reading.forget()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
         return self.half.offsets(positions)
@@ -142,36 +135,21 @@ class DiskHandler(Handler):
 
     def _step(self, records: Records, producer: Producer) -> Iterator[Part]:
         slow = bool(self.half.join.slow)
-        if slow and self._retry_at <= self._clock():
+        if slow and self._reading.due:
             # First and once: a transaction's time begins with what is sent in it.
-            yield from self._read() or ()
+            yield from self._reading.read() or ()
         offsets = records.offsets.tolist()
         batches = self._reader.read(records, producer)
         for (slot, batch), offset in zip(batches, offsets, strict=True):
             self.half.arrive(slot, offset, batch)
         until = self._clock() + STEP_S
-        while self._clock() < until and self._retry_at <= self._clock():
+        while self._clock() < until and self._reading.due:
             yield from self.half.let_in()
-            if slow or (answered := self._read()) is None:
+            if slow or (answered := self._reading.read()) is None:
                 break
             yield from answered
         yield from self.half.record()
         yield from self.half.migrating()
-
-    def _read(self) -> Iterator[Part] | None:
-        """Read R once; None if nothing waits for it, or it is away."""
-        try:
-            answered = self.half.read()
-        except Unavailable as error:
-            pause = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
-            self._failures += 1
-            self._retry_at = self._clock() + pause
-            if str(error) != self._trouble:
-                log.warning("master data away, trying again", extra={"reason": str(error)})
-            self._trouble = str(error)
-            return None
-        self._failures, self._trouble = 0, ""
-        return answered
 
     # ── what it shows ────────────────────────────────────────────────────────────────────
 
@@ -180,17 +158,10 @@ class DiskHandler(Handler):
         return self.half.join.explained()
 
     def figures(self) -> dict[str, float]:
-        half = self.half
         return {
             "budget_bytes": self._budget,
-            "held_bytes": half.held_bytes,
-            "component_bytes.window": half.window.nbytes,
-            "component_bytes.line": half.in_line,
+            "held_bytes": self.half.held_bytes,
             "refused_messages": self._reader.refused,
-            "window_events": half.window.capacity - half.window.room,
-            "window_capacity": half.window.capacity,
-            "held_batches": half.arrivals,
-            "migrations": half.migrations,
-            **half.answers.matches.figures(),
-            **half.join.figures(),
+            **self.half.answers.matches.figures(),
+            **self.half.figures(),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import APIRouter, FastAPI, HTTPException
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from dovetail.service.questions import Questions
     from dovetail.service.stage import Context
-    from services.disk_phase.handler import DiskHandler
+
+    class Explains(Protocol):
+        def explained(self) -> dict[str, Any]: ...
 
 
 class AlgorithmLook(Annex):
-    def __init__(self, context: Context, questions: Questions, handler: DiskHandler) -> None:
+    def __init__(self, context: Context, questions: Questions, handler: Explains) -> None:
         self._context = context
         self._questions = questions
         self._handler = handler

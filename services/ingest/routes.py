@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from services.ingest.room import Place
 
 _MOST_KEY_LENGTH = 200
-_TIMES = 20.0
-"""As many requests as elsewhere, for each sender: what they send is bounded, too."""
 
 
 class EventsByHttp(Annex):
@@ -60,7 +58,7 @@ class EventsByHttp(Annex):
 
     def guard(self, app: FastAPI, routes: APIRouter) -> None:
         # What is held of bodies is bounded by the room, for all of them together.
-        guard_stage(app, routes, self._settings, None, _TIMES)
+        guard_stage(app, routes, self._settings, None, settings.REQUESTS_TIMES)
 
     def start(self, failed: Callable[[BaseException], None]) -> None:
         if self._inbox:

@@ -23,6 +23,8 @@ MOST_HELD_BYTES = 64 << 20
 MOST_DISCARDED_BYTES = 64 << 20
 """Of a body that was refused."""
 BODY_WITHIN_S = 30.0
+REQUESTS_TIMES = 20.0
+"""As many requests as elsewhere, for each sender: what they send is bounded, too."""
 
 
 def step(_: Pipeline) -> Step:

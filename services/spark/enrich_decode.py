@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from dovetail.join.columns import Column
 from dovetail.join.mapper import Mapper, groups
+from dovetail.node.intake import batch_of, schema_of
 from dovetail.pipeline.spec import KeyType
 from dovetail.stream.batch import PIECE_BYTES
 from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.reasons import Reason
 from dovetail.stream.rdkafka import Parcel, Records
-from services.ingest.handler import batch_of, schema_of
 from services.spark.enrich_shelf import Shelf
 
 if TYPE_CHECKING:

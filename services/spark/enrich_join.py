@@ -32,8 +32,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dovetail.errors import SlowError
 from dovetail.join.engine import Engine
 from dovetail.join.line import Line
@@ -198,9 +196,7 @@ class TableJoin:
                 case Missed(slot, batch):
                     self._let_in(slot, batch)
                 case Migrating():
-                    read_at = np.full(len(part.keys), int(part.read_at * 1000))
-                    self._cache.hold(part.entries, part.events, part.cycle, read_at)
-                    self._forget_evicted()
+                    self._cache.adopt(part)
                 case Outputs() if self._following is not None:
                     self._ledger.add(part.slot, outcome.OUTPUTS, len(part.outputs))
                     self._following(part)

@@ -14,13 +14,13 @@ import pyarrow as pa
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.keys import hash_text_many
 from dovetail.join.mapper import Mapper
+from dovetail.node.intake import schema_of
 from dovetail.pipeline.spec import KeyType
 from dovetail.plan.counting import count
 from dovetail.plan.ranking import Cut, Verdict, rank
 from dovetail.plan.recency import HOUR_MS
 from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.schema import NO_TIME
-from services.ingest.handler import schema_of
 from services.spark.enrich_decode import records_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deploy.local.home import CHECKOUT, Home
-from dovetail.pipeline.spec import Engine
+from dovetail.pipeline.spec import Engine, Layout
 from dovetail.stream.topics import admin_of
 from dovetail.testing.pipeline import RunningPipeline
 from dovetail.testing.threads import ThreadedPipeline
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ENGINE = Engine(os.environ.get("DOVETAIL_ENGINE") or Engine.SERVICES)
 """What runs the pipelines of all these tests: `make test-spark-e2e` sets it to spark."""
 
+LAYOUT = Layout(os.environ.get("DOVETAIL_TESTED_LAYOUT") or Layout.SPLIT)
+"""Which processes the services are: `make test-fused` sets it to fused."""
 
 _STARTS_S = 1_800
 """Tests that kill Spark's driver wait for its starts, again and again."""
@@ -92,7 +94,7 @@ def run_pipeline(
 
     @contextmanager
     def run(spec: dict[str, Any], **environment: str) -> Iterator[RunningPipeline]:
-        named = {"name": f"test-{uuid.uuid4().hex[:12]}", "engine": str(ENGINE), **spec}
+        named = _named({"engine": str(ENGINE), **spec})
         pipeline = RunningPipeline(home, stack.bootstrap, database, named, environment=environment)
         with running(pipeline):
             yield pipeline
@@ -107,7 +109,7 @@ def run_within(
     """Run the pipeline of a spec in the test's own process, over the test's own database."""
 
     def run(spec: dict[str, Any]) -> ThreadedPipeline:
-        named = {"name": f"test-{uuid.uuid4().hex[:12]}", **spec}
+        named = _named(spec)
         of_test = tmp_path, stack.bootstrap, database, named
         if ENGINE is Engine.SERVICES:
             return ThreadedPipeline(*of_test)
@@ -116,3 +118,9 @@ def run_within(
         return SparkPipeline(*of_test, request.getfixturevalue("spark"), stays=True)
 
     return run
+
+
+def _named(spec: dict[str, Any]) -> dict[str, Any]:
+    """Give the pipeline a name of its own, and the layout of all these tests."""
+    laid_out = {} if ENGINE is Engine.SPARK else {"layout": str(LAYOUT)}
+    return {"name": f"test-{uuid.uuid4().hex[:12]}", **laid_out, **spec}

@@ -24,6 +24,7 @@ from dovetail.errors import ConfigError
 from dovetail.join.columns import Column
 from dovetail.join.entry import Entries
 from dovetail.node.answers import takes_anything
+from dovetail.node.intake import schema_of
 from dovetail.pipeline.load import parse_pipeline
 from dovetail.service.metrics import Latency
 from dovetail.service.orders import Ordered
@@ -40,7 +41,6 @@ from dovetail.topology import Topology
 from dovetail.verify.judge import Judge
 from services.cache_phase.handler import CacheHandler
 from services.control.monitor import Monitor
-from services.ingest.handler import schema_of
 from services.ingest.markers import answered_at
 from services.mapper.handler import MapperHandler
 from services.warm import MemoryMigrations

@@ -52,8 +52,8 @@ def new_database(url):
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def write_pipeline(folder, master=None):
-    spec = {"name": f"test-{uuid.uuid4().hex[:12]}", **shop.INT.spec("inner")}
+def write_pipeline(folder, master=None, **further):
+    spec = {"name": f"test-{uuid.uuid4().hex[:12]}", **shop.INT.spec("inner"), **further}
     spec["master"] |= master or {}
     file = folder / "pipeline.yaml"
     file.write_text(yaml.safe_dump(spec, sort_keys=False))
@@ -61,11 +61,11 @@ def write_pipeline(folder, master=None):
 
 
 @contextmanager
-def running_control(stack, folder, *, local=False, master=None):
-    """`master` are further settings of the master table."""
+def running_control(stack, folder, *, local=False, master=None, **further):
+    """`master` are further settings of the master table, and the others of the pipeline."""
     with new_database(stack.database_url) as database:
         shop.INT.fill(database)
-        settings = Settings(stack.bootstrap, database, write_pipeline(folder, master))
+        settings = Settings(stack.bootstrap, database, write_pipeline(folder, master, **further))
         engine = control_engine(database, pooled=True)
         migrate(engine)
         hub = Hub(settings, AccessSettings(local=local, rate=100_000), engine)

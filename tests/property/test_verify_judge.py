@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.node.intake import schema_of
 from dovetail.pipeline.spec import Pipeline
 from dovetail.stream.events.decode import JsonDecoder
 from dovetail.verify import Judge
-from services.ingest.handler import schema_of
 from tests.property import test_events_decode as decoding
 
 

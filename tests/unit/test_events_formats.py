@@ -10,6 +10,7 @@ import pytest
 from grpc_tools import protoc
 
 from dovetail.errors import ConfigError
+from dovetail.node.intake import schema_of
 from dovetail.pipeline.load import load_pipeline
 from dovetail.stream.events.avro.compile import compile_avro
 from dovetail.stream.events.avro.schema import parse
@@ -17,7 +18,6 @@ from dovetail.stream.events.formats import decoder_of
 from dovetail.stream.events.program import Writer
 from dovetail.stream.events.reasons import Reason
 from dovetail.verify import Judge
-from services.ingest.handler import schema_of
 
 SALE = {
     "type": "record",

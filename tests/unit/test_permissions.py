@@ -14,9 +14,17 @@ from dovetail.permissions import (
     users,
 )
 from dovetail.pipeline.load import load_pipeline
-from dovetail.pipeline.shape import Engine
+from dovetail.pipeline.shape import Engine, Layout
 from dovetail.roles import GATE, READER, gate_grants, lacks, script
-from dovetail.topology import BACKFILL, CONTROL, CONTROL_TOPIC, ENRICH, STATS_TOPIC, Topology
+from dovetail.topology import (
+    BACKFILL,
+    CONTROL,
+    CONTROL_TOPIC,
+    ENRICH,
+    NODE,
+    STATS_TOPIC,
+    Topology,
+)
 
 ROOT = Path(__file__).parents[2]
 SALES = Topology(load_pipeline(ROOT / "pipeline.yaml", {}))
@@ -118,6 +126,34 @@ def test_where_spark_runs_the_pipeline_it_is_one_user_instead_of_the_stages():
         topic.name
         for topic in (SALES.enriched, SALES.unmatched, SALES.parked, SALES.dead_letter, SALES.shed)
     }
+
+
+def test_a_fused_node_is_one_user_instead_of_the_stages():
+    fused = Topology(SALES.pipeline.model_copy(update={"layout": Layout.FUSED, "nodes": 1}))
+    stages = {stage.service for stage in SALES.stages}
+    assert set(users(fused)) == (set(users(SALES)) - stages) | {NODE}
+    mine = permissions_of(fused, NODE)
+    group, ids = "dovetail.sales.ingest", "dovetail.sales.ingest."
+    assert Permission(Resource.GROUP, group, Operation.READ) in mine, "it goes on where ingest was"
+    assert Permission(Resource.TRANSACTIONAL_ID, ids, Operation.WRITE, True) in mine
+    for service in ("mapper", "cache_phase", "disk_phase"):
+        look = Permission(Resource.GROUP, f"dovetail.sales.{service}", Operation.DESCRIBE)
+        assert look in mine, "it starts when they have answered everything"
+    assert topics(NODE, Operation.READ, fused) == {
+        *(fused.source.name, fused.requests.name, fused.migrations.name),
+        *(fused.node_progress.name, fused.backfill.name, CONTROL_TOPIC),
+    }
+    written = {topic.name for topic in fused.stage(NODE).writes}
+    assert topics(NODE, Operation.WRITE, fused) == {
+        *(*written, STATS_TOPIC, fused.source.name, fused.requests.name)
+    }
+
+
+def test_control_purges_what_the_split_layout_has_left_to_a_node():
+    fused = Topology(SALES.pipeline.model_copy(update={"layout": Layout.FUSED, "nodes": 1}))
+    deleted = topics(CONTROL, Operation.DELETE, fused)
+    assert deleted == topics(CONTROL, Operation.DELETE)
+    assert SALES.clean.name in deleted
 
 
 def test_a_chain_has_no_backfill(tmp_path):

@@ -139,7 +139,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(told: Told) -> N
         ("nodes: 2", "topic: x", ("pipeline.yaml:17: topic: there is no such setting here;"
          " it belongs in source.topic or sink.topic")),
         ("nodes: 2", "zzz: x", ("pipeline.yaml:17: zzz: there is no such setting; known are name,"
-         " source, key, master, join, algorithm, memory, then, engine, nodes, slots, order,"
+         " source, key, master, join, algorithm, memory, then, engine, layout, nodes, slots, order,"
          " overload, sink")),
         ("nodes: 2", "nodes: 0", "pipeline.yaml:17: nodes: 0 is out of range; write at least 1"),
         ("slots: 8", "slots: 9999", ("pipeline.yaml:18: slots: 9999 is out of range;"

@@ -13,13 +13,19 @@ def batch(count, first_offset=0):
     )
 
 
+def come(window, slot, offset, batch):
+    """Hand a batch in that there is room for."""
+    window.expect(slot, offset, batch)
+    return window.enter(slot, offset, batch)
+
+
 @pytest.fixture
 def window():
     """Batches 17 and 18 of slot 0 and batch 4 of slot 1, of three events each."""
     window = Window(12)
-    window.enter(0, 17, batch(3, 100))
-    window.enter(1, 4, batch(3, 200))
-    window.enter(0, 18, batch(3, 300))
+    come(window, 0, 17, batch(3, 100))
+    come(window, 1, 4, batch(3, 200))
+    come(window, 0, 18, batch(3, 300))
     return window
 
 
@@ -55,7 +61,7 @@ def test_what_the_last_owner_answered_is_not_answered_again(window):
     window.finish(np.array([1, 6, 7, 8]))
     after = Window(12)
     after.recall(window.progress(0, 5))
-    places, numbers = after.enter(0, 17, batch(3, 100))
+    places, numbers = come(after, 0, 17, batch(3, 100))
     assert (places.tolist(), numbers.tolist()) == ([0, 2], [0, 2])
     after.finish(numbers)
     after.advance()
@@ -66,7 +72,7 @@ def test_what_is_recalled_of_batches_to_come_stays_in_the_progress(window):
     window.finish(np.array([1, 6, 7, 8]))
     after = Window(12)
     after.recall(window.progress(0, 5))
-    after.enter(0, 17, batch(3, 100))
+    come(after, 0, 17, batch(3, 100))
     assert after.progress(0, 6).answered == window.progress(0, 6).answered
 
 
@@ -78,7 +84,7 @@ def test_room_comes_back_when_the_oldest_batch_of_all_is_answered(window):
     window.finish(np.arange(3))
     window.advance()
     assert window.room == 12
-    _, numbers = window.enter(2, 0, batch(12, 500))
+    _, numbers = come(window, 2, 0, batch(12, 500))
     [one] = window.finish(numbers)
     assert one.offsets.tolist() == list(range(500, 512))
 

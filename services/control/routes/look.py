@@ -145,9 +145,12 @@ def _link(hub: Hub, name: str, link: int) -> tuple[Pipeline, Topology]:
 
 
 def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | None]:
-    """The nodes whose cache phase and disk phase hold a slot; None while nobody does."""
+    """The nodes whose cache phase and disk phase hold a slot; None while nobody does.
+
+    Where one service does both, its partitions are the source's, and slots go to nodes in turn.
+    """
     now = time.monotonic()
-    if topology.by_spark:
+    if topology.in_one:
         there = any(member.state(now) != GONE for member in hub.monitor.members())
         node = slot % topology.pipeline.nodes if there else None
         return node, node
@@ -156,7 +159,7 @@ def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | 
         for member in hub.monitor.members()
         if slot in member.beat.partitions and member.state(now) != GONE
     }
-    return found.get(topology.service(CACHE_PHASE)), found.get(topology.service(DISK_PHASE))
+    return found.get(topology.doing(CACHE_PHASE)), found.get(topology.doing(DISK_PHASE))
 
 
 def _slots(hub: Hub) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _ROLES = (
     *("source", "clean", "enriched", "unmatched", "dead_letter", "shed", "parked", "requests"),
-    *("still_unmatched", "backfill", "states", "foreign"),
+    *("still_unmatched", "backfill", "states", "foreign", "node_progress"),
 )
 _OF_A_LINK = ("mapped", "missed", "migrations", "progress")
 _WITHIN_S = 30.0
@@ -259,7 +259,7 @@ def _delete_topics(hub: Hub, row: RevisionRow) -> list[str]:
     own = Topology(hub.stored(row))
     kept = {own.source.name, *_of_others(hub, row.pipeline)}
     names = [topic.name for topic in own.topics() if topic.name not in kept]
-    groups = [own.group(stage.service) for stage in own.stages]
+    groups = [own.group(stage.service) for stage in own.ledgers]
     admin = admin_of(hub.settings)
     try:
         _require_nobody_in(groups, admin)
