@@ -31,6 +31,7 @@ from dovetail.topology import (
     DISK_PHASE,
     ENRICH,
     INGEST,
+    INTAKE,
     MAPPER,
     NODE,
     STATS_TOPIC,
@@ -139,6 +140,10 @@ def _needed(topology: Topology, service: str) -> Iterator[Permission]:
         stage = topology.stage(service)
         yield from _of_stage(topology, stage)
         yield from _of_kind(topology.links[stage.link - 1], stage.kind)
+        if service == NODE:  # of several nodes each takes events in, as the same user
+            for intake in topology.stages:
+                if intake.kind == INTAKE:
+                    yield from _of_stage(topology, intake)
 
 
 def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
@@ -160,7 +165,7 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
         yield from _of_first(link)
         yield Permission(Resource.TOPIC, link.clean.name, Operation.ALTER)
     elif kind == NODE:
-        yield from _of_first(link)
+        yield from _of_first(link) if link.number == 1 else _sees_spark(link)
         yield from reads(link.migrations.name)
         yield from reads(link.node_progress.name)
         # Whether the split layout has left anything (engines.py).
@@ -179,7 +184,11 @@ def _of_first(topology: Topology) -> Iterator[Permission]:
     """What the stage does that reads the source."""
     yield describes_settings(topology.source.name)
     yield from _of_requests(topology)
-    # Whether Spark has run the pipeline (engines.py).
+    yield from _sees_spark(topology)
+
+
+def _sees_spark(topology: Topology) -> Iterator[Permission]:
+    """Whether Spark has run the pipeline (engines.py)."""
     yield Permission(Resource.TOPIC, topology.states.name, Operation.DESCRIBE)
     yield from _of_old_states(topology)
 

@@ -1,6 +1,6 @@
 """What a container runs: one service, one job on Spark, or any `dovetail` command.
 
-    start ingest | mapper | cache_phase | disk_phase | control
+    start ingest | mapper | cache_phase | disk_phase | node | control
     start spark frequency …            a job, with Spark in this container
     start driver … | executor …        what Spark on Kubernetes asks of an image
     start warm pipeline.yaml           compile the kernels: when the image is built
@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, INGEST, MAPPER
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, INGEST, MAPPER, NODE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ KERNELS = Path("/opt/dovetail/kernels")
 """Compiled when the image was built."""
 PROCESSOR = Path("/opt/dovetail/processor")
 """What they were compiled for, as LLVM calls it; empty: for the machine that built the image."""
-SERVICES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, CONTROL)
+SERVICES = (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, NODE, CONTROL)
 _CACHE, _CPU, _FEATURES = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
 _OF_KERNELS = re.compile(r"[0-9a-f]{64}|\w+_[0-9a-f]{40}")
 """A folder of an image's, or one of Numba's own, as 0.2.0 had them in its place."""

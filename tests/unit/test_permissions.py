@@ -149,6 +149,34 @@ def test_a_fused_node_is_one_user_instead_of_the_stages():
     }
 
 
+def test_of_several_fused_nodes_each_maps_and_joins_as_the_same_user():
+    fused = Topology(SALES.pipeline.model_copy(update={"layout": Layout.FUSED, "nodes": 2}))
+    assert NODE in users(fused)
+    mine = permissions_of(fused, NODE)
+    for keeper in ("ingest", "cache_phase"):
+        group = f"dovetail.sales.{keeper}"
+        assert Permission(Resource.GROUP, group, Operation.READ) in mine
+        ids = Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, prefixed=True)
+        assert ids in mine
+    written = {topic.name for stage in fused.stages for topic in stage.writes}
+    assert topics(NODE, Operation.WRITE, fused) == {
+        *(*written, STATS_TOPIC, fused.source.name, fused.requests.name)
+    }
+    assert topics(NODE, Operation.READ, fused) >= {stage.reads.name for stage in fused.stages}
+
+
+def test_of_a_fused_chain_only_the_first_tables_node_takes_events(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text(CHAIN)
+    fused = Topology(load_pipeline(file, {"DOVETAIL_LAYOUT": "fused"}))
+    assert fused.source.name in topics(NODE, Operation.WRITE, fused), "by HTTP"
+    second = permissions_of(fused, "node.2")
+    assert fused.source.name not in {
+        one.name for one in second if one.operation in (Operation.READ, Operation.WRITE)
+    }
+    assert fused.links[1].mapped.name in topics("node.2", Operation.READ, fused)
+
+
 def test_control_purges_what_the_split_layout_has_left_to_a_node():
     fused = Topology(SALES.pipeline.model_copy(update={"layout": Layout.FUSED, "nodes": 1}))
     deleted = topics(CONTROL, Operation.DELETE, fused)
