@@ -24,6 +24,11 @@ SETS = {
         *("-f", str(CHART / "ci/hardened-values.yaml")),
         *("--set", "monitoring.dashboards=false"),
     ),
+    # The same, with one process for each node.
+    "fused": (
+        *("-f", str(CHART / "ci/hardened-values.yaml")),
+        *("--set", "monitoring.dashboards=false,environment.DOVETAIL_LAYOUT=fused"),
+    ),
 }
 """The values that are kept rendered."""
 _DIGEST = "# of the chart with the digest "

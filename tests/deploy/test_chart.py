@@ -7,8 +7,10 @@ import subprocess
 
 import pytest
 
+from deploy.local.home import CHECKOUT
 from dovetail.pipeline.load import load_pipeline
-from dovetail.topology import Topology
+from dovetail.pipeline.spec import Layout
+from dovetail.topology import INTAKE, Topology
 from tests.deploy import tools
 from tests.deploy.render import CHART, FOLDER, SETS, render, rendered
 from tests.deploy.schemas import problems
@@ -35,11 +37,33 @@ VALUES = {
         *("-f", CHART / "ci/hardened-values.yaml"),
         *("--set", "environment.DOVETAIL_ENGINE=spark"),
     ],
+    "fused": ["--set", "environment.DOVETAIL_LAYOUT=fused"],
+    "fused on one node": [
+        *("--set", "environment.DOVETAIL_LAYOUT=fused"),
+        *("--set-string", "environment.DOVETAIL_NODES=1"),
+    ],
+    "fused and scaled": [
+        *("-f", CHART / "ci/hardened-values.yaml"),
+        *("--set", "environment.DOVETAIL_LAYOUT=fused"),
+    ],
+    "fused by hpa": [
+        *("-f", CHART / "ci/hpa-values.yaml"),
+        *("--set", "environment.DOVETAIL_LAYOUT=fused"),
+    ],
     "no spark": ["--set", "spark.kind=off"],
     "chain": ["--set-file", "pipeline=chain.yaml"],
     "chain on spark": [
         *("--set-file", "pipeline=chain.yaml"),
         *("--set", "environment.DOVETAIL_ENGINE=spark"),
+    ],
+    "chain, fused": [
+        *("--set-file", "pipeline=chain.yaml"),
+        *("--set", "environment.DOVETAIL_LAYOUT=fused"),
+    ],
+    "chain, fused and scaled": [
+        *("--set-file", "pipeline=chain.yaml"),
+        *("-f", CHART / "ci/hardened-values.yaml"),
+        *("--set", "environment.DOVETAIL_LAYOUT=fused"),
     ],
     "chain, scaled": [
         *("--set-file", "pipeline=chain.yaml"),
@@ -108,28 +132,56 @@ def test_no_two_objects_have_one_name(chart, values):
 
 
 @pytest.fixture(scope="module")
-def topology(tmp_path_factory):
+def topologies(tmp_path_factory):
+    """Of the chain, by its layout."""
     file = tmp_path_factory.mktemp("pipeline") / "chain.yaml"
     file.write_text(CHAIN)
-    return Topology(load_pipeline(file, {}))
+    return {layout: Topology(load_pipeline(file, {"DOVETAIL_LAYOUT": layout})) for layout in Layout}
 
 
-def test_of_a_chain_it_has_the_processes_of_the_topology(chart, topology):
-    assert kit.of_chart(chart("chain"), "orders") == kit.of_topology(topology.pipeline)
+@pytest.mark.parametrize(("values", "layout"), [("chain", "split"), ("chain, fused", "fused")])
+def test_of_a_chain_it_has_the_processes_of_the_topology(chart, topologies, values, layout):
+    expected = kit.of_topology(topologies[layout].pipeline)
+    assert kit.of_chart(chart(values), "orders") == expected
 
 
-def test_of_a_chain_every_phase_is_scaled_by_what_it_reads(chart, topology):
+def test_a_single_fused_node_is_one_pod(chart):
+    sales = load_pipeline(
+        CHECKOUT / "pipeline.yaml", {"DOVETAIL_LAYOUT": "fused", "DOVETAIL_NODES": "1"}
+    )
+    assert kit.of_chart(chart("fused on one node"), "sales") == kit.of_topology(sales)
+
+
+@pytest.mark.parametrize(
+    ("values", "layout"), [("chain, scaled", "split"), ("chain, fused and scaled", "fused")]
+)
+def test_of_a_chain_every_node_is_scaled_by_what_it_reads(chart, topologies, values, layout):
+    topology = topologies[layout]
     triggers = {
         (trigger["metadata"]["topic"], trigger["metadata"]["consumerGroup"])
-        for one in chart("chain, scaled")
+        for one in chart(values)
         if one["kind"] == "ScaledObject"
         for trigger in one["spec"]["triggers"][:1]
     }
     assert triggers == {
-        (stage.reads.name, topology.group(stage.service))
+        (stage.reads.name, topology.group(stage.keeper))
         for stage in topology.stages
-        if stage.per_node
+        if stage.per_node and stage.kind != INTAKE
     }
+
+
+def test_a_single_fused_node_is_not_scaled(helm):
+    with pytest.raises(ValueError, match="needs nodes: 2 or more"):
+        render(
+            helm,
+            *("--set", "autoscaling.kind=keda,environment.DOVETAIL_LAYOUT=fused"),
+            *("--set-string", "environment.DOVETAIL_NODES=1"),
+        )
+
+
+def test_a_layout_that_there_is_not_is_refused(helm):
+    with pytest.raises(ValueError, match="no layout fuse: write split or fused"):
+        render(helm, "--set", "environment.DOVETAIL_LAYOUT=fuse")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +194,7 @@ def test_of_a_chain_every_phase_is_scaled_by_what_it_reads(chart, topology):
         # Of three tables the first alone is read from snapshots.
         ("chain", {"frequency", "disk-phase"}),
         ("chain on spark", {"frequency", "enrich"}),
+        ("chain, fused", {"frequency", "node"}),
     ],
 )
 def test_who_has_the_shared_claim(chart, values, sharing):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deploy.prometheus.targets import host_of
 from deploy.resources import memory_of
-from dovetail.topology import Topology
+from dovetail.topology import CONTROL, Topology
 
 PORT = 8080
 _MIB = 1 << 20
@@ -46,11 +46,13 @@ def of_topology(pipeline):
     return found
 
 
-def of_compose(compose, kinds):
+def of_compose(compose, kinds, layout="split"):
+    """Of the layout that is no profile, or of one that is, with control."""
     found = {}
     for name, one in compose["services"].items():
         command = one.get("command", [None])
-        if command[0] in kinds:
+        own = [] if layout == "split" or command[0] == CONTROL else [layout]
+        if command[0] in kinds and one.get("profiles", []) == own:
             told = one["environment"]
             found[name] = Deployed(
                 command[0],

@@ -22,16 +22,28 @@ from dovetail import roles, settings
 from dovetail.permissions import users
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service import declared
-from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER, Topology
+from dovetail.topology import (
+    CACHE_PHASE,
+    CONTROL,
+    DISK_PHASE,
+    ENRICH,
+    INGEST,
+    INTAKE,
+    MAPPER,
+    NODE,
+    Topology,
+)
 from services.spark.jobs import JOBS
-from tests.deploy.render import CHART, digest, recorded
+from tests.deploy.render import CHART, SETS, digest, recorded
 from tests.unit import deployment_kit as kit
 
 PIPELINE = load_pipeline(CHECKOUT / "pipeline.yaml", {})
 TOPOLOGY = Topology(PIPELINE)
+FUSED = load_pipeline(CHECKOUT / "pipeline.yaml", {"DOVETAIL_LAYOUT": "fused"})
 COMPOSE = yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())
 RENDERED, OBJECTS = recorded()
 HARDENED = recorded("hardened")[1]
+FUSED_OBJECTS = recorded("fused")[1]
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 PROMETHEUS = CHECKOUT / "deploy/prometheus"
 
@@ -44,8 +56,18 @@ def container(one):
     return one["spec"]["template"]["spec"]["containers"][0]
 
 
+def unscaled(objects):
+    """Under autoscaling a StatefulSet says no number."""
+    return [
+        {**one, "spec": {**one["spec"], "replicas": PIPELINE.nodes}}
+        if one["kind"] == "StatefulSet"
+        else one
+        for one in objects
+    ]
+
+
 def test_the_chart_was_rendered_since_it_was_changed():
-    assert digest() == RENDERED == recorded("hardened")[0], "run: make chart"
+    assert {digest()} == {RENDERED, *(recorded(name)[0] for name in SETS)}, "run: make chart"
 
 
 class TestProcesses:
@@ -53,6 +75,24 @@ class TestProcesses:
 
     def test_compose_has_those_of_the_topology(self):
         assert kit.of_compose(COMPOSE, SERVICES) == self.EXPECTED
+
+    def test_compose_has_a_profile_with_those_of_the_fused_layout(self):
+        fused = kit.of_compose(COMPOSE, SERVICES, "fused")
+        assert fused == kit.of_topology(FUSED)
+        assert list(fused) == ["control", "node-0", "node-1"]
+
+    def test_senders_find_ingest_and_the_node_that_does_its_work_at_one_port(self):
+        services = COMPOSE["services"]
+        assert services["node-0"]["ports"] == services["ingest"]["ports"]
+        assert "ports" not in services["node-1"]
+
+    def test_no_process_of_one_layout_waits_for_one_of_the_other(self):
+        split = kit.of_compose(COMPOSE, SERVICES).keys() - {CONTROL}
+        for name in ("node-0", "node-1", "generate"):
+            assert not split & COMPOSE["services"][name]["depends_on"].keys()
+
+    def test_the_chart_has_those_of_the_fused_layout(self):
+        assert kit.of_chart(unscaled(FUSED_OBJECTS), PIPELINE.name) == kit.of_topology(FUSED)
 
     def test_they_stand_in_the_order_in_which_the_data_flows(self):
         assert [name for name in COMPOSE["services"] if name in self.EXPECTED] == [*self.EXPECTED]
@@ -101,7 +141,7 @@ class TestProcesses:
 class TestSettings:
     def test_both_tell_each_service_the_same(self):
         """But for what only one of them has: where secrets are, and how many requests are taken."""
-        for name, one in kit.of_chart(HARDENED_UNSCALED, PIPELINE.name).items():
+        for name, one in kit.of_chart(unscaled(HARDENED), PIPELINE.name).items():
             chart = {variable["name"] for variable in _container_of(HARDENED, name, one)["env"]}
             compose = set(COMPOSE["services"][name]["environment"])
             assert chart - compose <= {
@@ -179,10 +219,13 @@ class TestSettings:
         }
 
 
+WORKLOADS = [*kit.workloads(OBJECTS), *kit.workloads(FUSED_OBJECTS)]
+
+
 class TestContainers:
     """What `make test-image` tries is what Compose's file says; the chart says the same."""
 
-    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    @pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one["metadata"]["name"])
     def test_the_chart_starts_them_as_compose_does(self, one):
         name = one["metadata"]["name"].removeprefix("sales-")
         own = COMPOSE["services"].get(name) or COMPOSE["services"][f"{name}-0"]
@@ -190,7 +233,7 @@ class TestContainers:
         assert not {"command", "workingDir"} & container(one).keys()
         assert not {"entrypoint", "working_dir", "user"} & own.keys()
 
-    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    @pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one["metadata"]["name"])
     def test_the_chart_lets_them_do_as_little(self, one):
         pod = one["spec"]["template"]["spec"]["securityContext"]
         assert f"USER {pod['runAsUser']}:{pod['runAsGroup']}\n" in _recipe()
@@ -200,7 +243,7 @@ class TestContainers:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    @pytest.mark.parametrize("one", kit.workloads(OBJECTS), ids=lambda one: one["metadata"]["name"])
+    @pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one["metadata"]["name"])
     def test_the_names_of_services_around_them_are_no_settings(self, one):
         assert one["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
@@ -216,11 +259,19 @@ class TestIdentities:
 
     USERS = users(TOPOLOGY)
 
-    @pytest.mark.parametrize("name", [host_of(process) for process in TOPOLOGY.processes])
-    def test_it_is_who_the_permissions_are_for(self, name):
-        one = kit.of_chart(HARDENED_UNSCALED, PIPELINE.name)[name]
-        told = _environment(_container_of(HARDENED, name, one))
-        assert told["KAFKA_SASL_USERNAME"] == self.USERS[one.service]
+    @pytest.mark.parametrize(
+        ("objects", "topology", "name"),
+        [
+            (objects, topology, host_of(process))
+            for objects, topology in ((HARDENED, TOPOLOGY), (FUSED_OBJECTS, Topology(FUSED)))
+            for process in topology.processes
+        ],
+        ids=lambda one: one if isinstance(one, str) else "",
+    )
+    def test_it_is_who_the_permissions_are_for(self, objects, topology, name):
+        one = kit.of_chart(unscaled(objects), PIPELINE.name)[name]
+        told = _environment(_container_of(objects, name, one))
+        assert told["KAFKA_SASL_USERNAME"] == users(topology)[one.service]
         for variable in ("DATABASE_URL", "CONTROL_DATABASE_URL"):
             chart, compose = (
                 each[variable].partition("//")[2].partition("@")[0]
@@ -231,7 +282,9 @@ class TestIdentities:
         assert (roles.CONTROL in told["CONTROL_DATABASE_URL"]) is (one.service == CONTROL)
 
     @pytest.mark.parametrize(
-        "one", kit.workloads(HARDENED), ids=lambda one: one["metadata"]["name"]
+        "one",
+        [*kit.workloads(HARDENED), *kit.workloads(FUSED_OBJECTS)],
+        ids=lambda one: one["metadata"]["name"],
     )
     def test_its_passwords_are_files_of_a_secret_that_no_other_has(self, one):
         told = _environment(container(one))
@@ -254,7 +307,8 @@ class TestIdentities:
     def test_the_handbook_makes_a_secret_for_each(self):
         page = (CHECKOUT / "docs/deployment.md").read_text()
         made = re.search(r"^for service in (.+); do$", page, re.MULTILINE)[1].split()
-        kinds = {process.kind.replace("_", "-") for process in TOPOLOGY.processes}
+        processes = (*TOPOLOGY.processes, *Topology(FUSED).processes)
+        kinds = {process.kind.replace("_", "-") for process in processes}
         assert set(made) == kinds | set(JOBS)
 
     @pytest.mark.parametrize("objects", [OBJECTS, HARDENED], ids=["shared", "own"])
@@ -283,11 +337,36 @@ class TestTls:
             assert rule["http"]["paths"][0]["backend"]["service"]["name"] == name
             assert one["spec"]["tls"][0]["hosts"] == [rule["host"]]
 
+    def test_the_door_of_ingest_leads_to_the_first_fused_node(self):
+        (rule,) = of_kind(FUSED_OBJECTS, "Ingress")["sales-ingest"]["spec"]["rules"]
+        behind = rule["http"]["paths"][0]["backend"]["service"]
+        service = of_kind(FUSED_OBJECTS, "Service")[behind["name"]]
+        assert behind["port"]["number"] == service["spec"]["ports"][0]["port"]
+        pods = of_kind(FUSED_OBJECTS, "StatefulSet")["sales-node"]["spec"]["template"]["metadata"]
+        wanted = {**service["spec"]["selector"]}
+        assert wanted.pop("apps.kubernetes.io/pod-index") == "0"
+        assert wanted.items() <= pods["labels"].items()
+
+    def test_no_node_is_scraped_twice_for_it(self):
+        (monitor,) = of_kind(FUSED_OBJECTS, "ServiceMonitor").values()
+        ports = {
+            name: one["spec"]["ports"][0]["name"]
+            for name, one in of_kind(FUSED_OBJECTS, "Service").items()
+        }
+        scraped = {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
+        assert {name for name, port in ports.items() if port in scraped} == {
+            "sales-control",
+            "sales-node",
+        }
+
 
 class TestTopics:
-    def test_nodes_are_scaled_by_the_topics_and_groups_that_they_read(self):
+    @pytest.mark.parametrize(
+        ("objects", "topology"), [(HARDENED, TOPOLOGY), (FUSED_OBJECTS, Topology(FUSED))]
+    )
+    def test_nodes_are_scaled_by_the_topics_and_groups_that_they_read(self, objects, topology):
         scaled = {}
-        for name, one in of_kind(HARDENED, "ScaledObject").items():
+        for name, one in of_kind(objects, "ScaledObject").items():
             trigger = one["spec"]["triggers"][0]["metadata"]
             scaled[name] = (trigger["topic"], trigger["consumerGroup"])
             assert one["spec"]["minReplicaCount"] == PIPELINE.nodes
@@ -295,10 +374,10 @@ class TestTopics:
         assert scaled == {
             f"sales-{stage.kind.replace('_', '-')}": (
                 stage.reads.name,
-                TOPOLOGY.group(stage.service),
+                topology.group(stage.keeper),
             )
-            for stage in TOPOLOGY.stages
-            if stage.per_node
+            for stage in topology.stages
+            if stage.per_node and stage.kind != INTAKE
         }
 
     def test_the_load_is_sent_to_the_source(self):
@@ -313,16 +392,19 @@ class TestMetrics:
         assert hosts <= COMPOSE["services"].keys()
         assert ADDRESS.endswith(f":{kit.PORT}")
 
-    def test_the_charts_targets_have_the_labels_of_the_topologys(self):
+    @pytest.mark.parametrize(
+        ("objects", "pipeline"), [(OBJECTS, PIPELINE), (unscaled(FUSED_OBJECTS), FUSED)]
+    )
+    def test_the_charts_targets_have_the_labels_of_the_topologys(self, objects, pipeline):
         (monitor,) = of_kind(HARDENED, "ServiceMonitor").values()
         expected = {
             host_of(process): {"job": "dovetail", **target.labels}
             for process, target in zip(
-                TOPOLOGY.processes, targets_of(PIPELINE, host_of), strict=True
+                Topology(pipeline).processes, targets_of(pipeline, host_of), strict=True
             )
         }
         found = {}
-        for one in kit.workloads(OBJECTS):
+        for one in kit.workloads(objects):
             name = one["metadata"]["name"].removeprefix("sales-")
             pod = one["spec"]["template"]
             for node in range(one["spec"]["replicas"]) if one["kind"] == "StatefulSet" else [None]:
@@ -360,14 +442,18 @@ class TestMetrics:
 class TestEdges:
     """Who speaks to whom: all to Kafka, control to the stages, nobody else to anybody."""
 
-    POLICIES = of_kind(HARDENED, "NetworkPolicy")
+    POLICIES = of_kind(FUSED_OBJECTS, "NetworkPolicy") | of_kind(HARDENED, "NetworkPolicy")
 
     def policy(self, kind):
         return self.POLICIES[f"sales-{kind.replace('_', '-')}"]["spec"]
 
-    def test_there_is_one_for_each_service_and_one_that_closes_the_rest(self):
-        kinds = {process.kind.replace("_", "-") for process in TOPOLOGY.processes}
-        assert {name.removeprefix("sales-") for name in self.POLICIES} == {
+    @pytest.mark.parametrize(
+        ("objects", "topology"), [(HARDENED, TOPOLOGY), (FUSED_OBJECTS, Topology(FUSED))]
+    )
+    def test_there_is_one_for_each_service_and_one_that_closes_the_rest(self, objects, topology):
+        kinds = {process.kind.replace("_", "-") for process in topology.processes}
+        found = of_kind(objects, "NetworkPolicy")
+        assert {name.removeprefix("sales-") for name in found} == {
             *kinds,
             "spark",
             "nothing-else",
@@ -375,7 +461,7 @@ class TestEdges:
         closed = self.POLICIES["sales-nothing-else"]["spec"]
         assert closed.keys() == {"podSelector", "policyTypes"}
 
-    @pytest.mark.parametrize("kind", [INGEST, MAPPER, CACHE_PHASE, DISK_PHASE])
+    @pytest.mark.parametrize("kind", [INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, NODE])
     def test_of_ours_only_control_reaches_a_stage(self, kind):
         ours = [
             peer["podSelector"]["matchLabels"].get("app.kubernetes.io/component")
@@ -385,7 +471,7 @@ class TestEdges:
         ]
         assert ours == [CONTROL]
 
-    @pytest.mark.parametrize("kind", [CONTROL, INGEST, MAPPER, CACHE_PHASE, DISK_PHASE])
+    @pytest.mark.parametrize("kind", [CONTROL, INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, NODE])
     def test_it_goes_out_to_what_it_needs_and_no_further(self, kind):
         ports = {port["port"] for rule in self.policy(kind)["egress"] for port in rule["ports"]}
         needed = {53, 9093}
@@ -395,10 +481,19 @@ class TestEdges:
             needed.add(kit.PORT)
         assert ports == needed
 
-    @pytest.mark.parametrize("kind", [CONTROL, INGEST, MAPPER, CACHE_PHASE, DISK_PHASE])
+    @pytest.mark.parametrize("kind", [CONTROL, INGEST, MAPPER, CACHE_PHASE, DISK_PHASE, NODE])
     def test_what_comes_in_comes_to_the_one_port(self, kind):
         rules = self.policy(kind)["ingress"]
         assert {port["port"] for rule in rules for port in rule["ports"]} == {kit.PORT}
+
+    def test_who_may_send_to_ingest_may_send_to_the_node_that_does_its_work(self):
+        senders = [
+            rule
+            for rule in self.policy(INGEST)["ingress"]
+            if any("sends" in json.dumps(peer) for peer in rule["from"])
+        ]
+        assert senders
+        assert [rule for rule in senders if rule in self.policy(NODE)["ingress"]] == senders
 
 
 class TestSpark:
@@ -453,15 +548,6 @@ class TestValues:
     def test_the_schema_knows_every_value_and_no_other(self):
         assert self.SCHEMA["properties"].keys() - {"global"} == VALUES.keys()
         assert self.SCHEMA["additionalProperties"] is False
-
-
-HARDENED_UNSCALED = [
-    {**one, "spec": {**one["spec"], "replicas": PIPELINE.nodes}}
-    if one["kind"] == "StatefulSet"
-    else one
-    for one in HARDENED
-]
-"""Under autoscaling a StatefulSet says no number."""
 
 
 def _container_of(objects, name, one):

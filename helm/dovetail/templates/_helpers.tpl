@@ -28,7 +28,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "dovetail.stages" -}}
 {{- $name := include "dovetail.name" . -}}
 {{- $scheme := include "dovetail.scheme" . | lower -}}
-{{- if eq (include "dovetail.view" . | fromYaml).engine "spark" -}}
+{{- if eq (include "dovetail.view" . | fromYaml).runs "spark" -}}
 {{ $scheme }}://{{ $name }}-enrich:8080
 {{- else -}}
 {{ $scheme }}://{{ $name }}-{service}-{node}.{{ $name }}-{service}:8080
@@ -160,7 +160,7 @@ root, kind, link. */}}
 cannot be had keeps nobody else from starting. Takes root, kind, link. */}}
 {{- define "dovetail.shares" -}}
 {{- $snapshot := (include "dovetail.view" .root | fromYaml).snapshot -}}
-{{ or (has .kind (list "snapshot" "frequency" "backfill")) (and (eq .kind "enrich") $snapshot) (and (eq .kind "disk_phase") .link.snapshot) }}
+{{ or (has .kind (list "snapshot" "frequency" "backfill")) (and (eq .kind "enrich") $snapshot) (and (has .kind (list "disk_phase" "node")) .link.snapshot) }}
 {{- end }}
 
 {{/* Whether anybody does. */}}

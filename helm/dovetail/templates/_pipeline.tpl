@@ -16,13 +16,17 @@
 {{- end }}
 
 {{/*
-As YAML: name, engine, nodes, slots, links (number, bytes, snapshot), and what the network has to allow.
+As YAML: name, runs (split, fused or spark: whose processes there are), nodes, slots, links (number, bytes, snapshot), and what the network has to allow.
 A link is a table of the chain; from the second on its number stands behind its services' names.
 */}}
 {{- define "dovetail.view" -}}
 {{- $file := include "dovetail.document" . | fromYaml -}}
 {{- if hasKey $file "Error" }}{{ fail (printf "the pipeline's file is not YAML: %s" $file.Error) }}{{ end -}}
 {{- $told := .Values.environment -}}
+{{- $engine := $told.DOVETAIL_ENGINE | default $file.engine | default "services" -}}
+{{- $layout := $told.DOVETAIL_LAYOUT | default $file.layout | default "split" -}}
+{{- $runs := ternary "spark" $layout (eq $engine "spark") -}}
+{{- if not (has $runs (list "split" "fused" "spark")) }}{{ fail (printf "there is no layout %s: write split or fused" $layout) }}{{ end -}}
 {{- $memory := $told.DOVETAIL_MEMORY | default $file.memory | default "128MiB" -}}
 {{- $snapshot := not (empty (dig "master" "snapshot" "" $file)) -}}
 {{- $links := list (dict "number" 1 "suffix" "" "bytes" (include "dovetail.bytes" $memory | int64) "snapshot" $snapshot) -}}
@@ -35,7 +39,7 @@ A link is a table of the chain; from the second on its number stands behind its 
 {{- end -}}
 {{- dict
   "name" (required "the pipeline's file has no name" $file.name)
-  "engine" ($told.DOVETAIL_ENGINE | default $file.engine | default "services")
+  "runs" $runs
   "nodes" ($told.DOVETAIL_NODES | default $file.nodes | default 1 | int)
   "slots" ($told.DOVETAIL_SLOTS | default $file.slots | default 8 | int)
   "links" $links
