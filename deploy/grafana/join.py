@@ -1,4 +1,4 @@
-"""The cache, the disk phase and the mapper from within."""
+"""The cache, the disk phase and the spread over slots from within."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Algorithm",
-                    "Which one runs; `auto` says in the disk phase's log why.",
+                    "Which one runs; `auto` says why in the log, and on the console.",
                     (Query(each("dovetail_algorithm_info"), "{{algorithm}}, " + NODE),),
                     *(Unit.YES, Kind.STATES),
                 ),
@@ -176,26 +176,31 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Mapper",
+            "Slots and shedding",
             (
                 Panel(
                     "Slots",
                     "Events to each slot; a slot's events are all one node's.",
-                    (Query(each("dovetail_slot_events_per_second", OF), "slot {{slot}}"),),
+                    (
+                        Query(
+                            f"sum by (slot) ({each('dovetail_slot_events_per_second', OF)})",
+                            "slot {{slot}}",
+                        ),
+                    ),
                     Unit.RATE,
                     stacked=True,
                 ),
                 Panel(
                     "Skew",
-                    "The busiest slot over the mean: 1 is even.",
-                    (Query(each("dovetail_slot_skew_ratio", OF), "skew"),),
+                    "The busiest slot over the mean: 1 is even. Of fused nodes the highest.",
+                    (Query(f"max({each('dovetail_slot_skew_ratio', OF)})", "skew"),),
                 ),
                 Panel(
                     "Shedding",
                     "How far behind the phases are, where the pipeline allows shedding.",
                     (
-                        Query(each("dovetail_behind_seconds", OF), "behind"),
-                        Query(each("dovetail_shedding", OF), "sheds"),
+                        Query(f"max({each('dovetail_behind_seconds', OF)})", "behind"),
+                        Query(f"max({each('dovetail_shedding', OF)})", "sheds"),
                     ),
                     Unit.SECONDS,
                 ),
@@ -203,8 +208,8 @@ DASHBOARD = Dashboard(
                     "Arrivals and service",
                     "What shedding goes by: events that arrive, and misses that are answered.",
                     (
-                        Query(each("dovetail_arrival_events_per_second", OF), "arrive"),
-                        Query(each("dovetail_service_events_per_second", OF), "answered"),
+                        Query(f"sum({each('dovetail_arrival_events_per_second', OF)})", "arrive"),
+                        Query(f"sum({each('dovetail_service_events_per_second', OF)})", "answered"),
                     ),
                     Unit.RATE,
                 ),

@@ -27,7 +27,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Held and budget",
-                    "The budget is the pipeline's `memory`, shared by the two phases.",
+                    "The budget is the pipeline's `memory`, of one process or both phases.",
                     (
                         Query(
                             f"sum by (link, node) ({each('dovetail_held_bytes')})", f"held, {NODE}"
@@ -41,7 +41,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Share of the budget",
-                    "Held over budget, by phase. Above 1 is a fault.",
+                    "Held over budget, by process. Above 1 is a fault.",
                     (Query(each("pipeline_service_link_node:dovetail_memory:ratio"), PROCESS),),
                     Unit.SHARE,
                     bounds=(1, 1.01),

@@ -15,7 +15,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Events in",
-                    "Taken in by ingest, a second over the last minute.",
+                    "Taken in from the source, a second over the last minute.",
                     (Query(each("pipeline:dovetail_taken:rate1m", OF)),),
                     *(Unit.RATE, Kind.NUMBER, 3),
                 ),
@@ -86,7 +86,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Not answered yet",
-                    "Waiting in the source, and in flight between ingest and an answer.",
+                    "Waiting in the source, and taken from it without an answer yet.",
                     (
                         Query(each("dovetail_pipeline_waiting_records", OF), "waiting"),
                         Query(each("dovetail_pipeline_in_flight_events", OF), "in flight"),
@@ -175,7 +175,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Records yet to read",
-                    "Of each process's topic: events for ingest, batches for the others.",
+                    "Of each process's topics: events where it reads the source, else batches.",
                     (Query(each("dovetail_lag_records", OF), PROCESS),),
                 ),
             ),

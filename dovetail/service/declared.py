@@ -152,7 +152,7 @@ FIGURES = {
 
 # --- control: the pipeline as a whole, from the ledgers and the heartbeats
 
-PIPELINE_TAKEN = _counter("pipeline_taken", "Events that ingest has taken in", "pipeline")
+PIPELINE_TAKEN = _counter("pipeline_taken", "Events taken in from the source", "pipeline")
 PIPELINE_EVENTS = _counter(
     "pipeline_events",
     "Events by what became of them; dead ones by reason, shed ones by strategy",
@@ -174,7 +174,7 @@ PIPELINE_IN_FLIGHT = _gauge(
     "pipeline_in_flight_events", "Events taken in and not answered yet", "pipeline"
 )
 PIPELINE_WAITING = _gauge(
-    "pipeline_waiting_records", "Records of the source that ingest has not taken yet", "pipeline"
+    "pipeline_waiting_records", "Records of the source that nobody has taken yet", "pipeline"
 )
 PIPELINE_BACKLOG = _gauge(
     "pipeline_backlog_events", "Events passed on to a stage and not taken yet", "pipeline", "stage"

@@ -49,6 +49,10 @@ class PipelineCollector(Collector):
         yield from self._members(pipeline.name)
         if (seen := self._monitor.last_audit) is not None:
             yield from _totals(pipeline.name, seen)
+            yield declared.PIPELINE_BACKLOG.family(
+                ((pipeline.name, stage.service), seen.backlogs[stage.keeper])
+                for stage in self._monitor.topology.stages
+            )
 
     def _members(self, pipeline: str) -> Iterator[Metric]:
         heard = self._monitor.heard()
@@ -79,9 +83,6 @@ def _totals(pipeline: str, seen: Audit) -> Iterator[Metric]:
         yield declared.PIPELINE_HIT_RATIO.family([(of, seen.hit_rate)])
     yield declared.PIPELINE_IN_FLIGHT.family([(of, seen.in_flight)])
     yield declared.PIPELINE_WAITING.family([(of, seen.waiting)])
-    yield declared.PIPELINE_BACKLOG.family(
-        ((pipeline, stage), events) for stage, events in seen.backlogs.items()
-    )
     yield declared.PIPELINE_PROBLEMS.family([(of, len(seen.problems))])
 
 

@@ -39,9 +39,11 @@ ANSWERS = {
 class Node:
     """Says on the topic of heartbeats that it is there, and obeys whatever control orders."""
 
-    def __init__(self, hub, url):
+    def __init__(self, hub, url, number=0, partitions=(0,)):
         self._hub = hub
         self._url = url
+        self._number = number
+        self._partitions = partitions
         self.holds = False
         """Whether it answers still what it has taken, while it is told to take nothing more."""
         self._stop = threading.Event()
@@ -69,13 +71,13 @@ class Node:
         return Heartbeat(
             pipeline=self._hub.name,
             service=NODE,
-            node=0,
+            node=self._number,
             state=state,
             at_ms=time.time_ns() // 1_000_000,
             pid=7,
             url=self._url,
             figures={"held_bytes": 10.0, "budget_bytes": 100.0},
-            partitions=[0],
+            partitions=self._partitions,
             revision=told.revision,
             command=told.number,
         )
@@ -129,6 +131,21 @@ def test_the_node_owns_every_slot_whatever_its_partitions_of_the_source_are(cont
         slots = client.get("/v1/slots").json()
         assert len(slots) == control.hub.pipeline.slots
         assert {(one["cache_phase"], one["disk_phase"]) for one in slots} == {(0, 0)}
+
+
+def test_of_several_nodes_each_owns_the_slots_that_it_reads(stack, tmp_path):
+    with running_control(stack, tmp_path, layout="fused", nodes=2, slots=4) as control:
+        hub = control.hub
+        with (
+            served(ANSWERS) as stage,
+            Node(hub, stage.url, 0, (0, 3)),
+            Node(hub, stage.url, 1, (1, 2)),
+            control.client(Role.READ) as client,
+        ):
+            until(lambda: len(hub.monitor.members()) == 2)
+            slots = client.get("/v1/slots").json()
+    assert [one["cache_phase"] for one in slots] == [0, 1, 1, 0]
+    assert [one["disk_phase"] for one in slots] == [0, 1, 1, 0]
 
 
 def test_it_is_asked_for_what_the_phases_are_asked_else(control, node):
@@ -221,6 +238,10 @@ def test_its_letters_and_shed_events_are_counted_in_the_ledger_that_it_keeps(con
         of = f'dovetail_pipeline_events_total{{outcome="%s",pipeline="{control.hub.name}",'
         wanted = {f'{of % "dead"}reason="empty"}} 2.0', f'{of % "shed"}reason="topw"}} 3.0'}
         until(lambda: wanted <= {*client.get("/metrics").text.splitlines()})
+        backlog = f'dovetail_pipeline_backlog_events{{pipeline="{control.hub.name}",stage='
+        lines = client.get("/metrics").text.splitlines()
+        stages = [line.split('"')[3] for line in lines if line.startswith(backlog)]
+        assert stages == [NODE], "no stage waits that is not there"
 
 
 def test_what_the_split_layout_has_left_read_on_its_topics_is_purged(control):

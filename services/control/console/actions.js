@@ -31,7 +31,7 @@ const ACTIONS = {
   drain: {
     title: 'Drain',
     says: () => [
-      `Ingest takes nothing more, the others finish what is in flight, then all are paused. Use it before an upgrade.${flowing()}`,
+      `Nothing more is taken from the source, what is in flight is finished, then all are paused. Use it before an upgrade.${flowing()}`,
       'It can be cancelled while it is under way. Resume lets the pipeline go on.',
     ],
     danger: true,

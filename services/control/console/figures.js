@@ -79,7 +79,7 @@ export function quantiles(sums) {
   return found;
 }
 
-const PHASES = ['cache_phase', 'disk_phase', 'enrich'];
+const PHASES = ['cache_phase', 'disk_phase', 'node', 'enrich'];
 
 /** The last quarter of an hour, a point for each message of the stream. */
 export class Trail {

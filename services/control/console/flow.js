@@ -3,97 +3,13 @@
 
 import { app, on } from './app.js';
 import { attribute, byId, s, text } from './dom.js';
-import { isDown, lagOf, rateOf } from './figures.js';
+import { isDown, lagOf } from './figures.js';
 import { rate, short } from './format.js';
+import { plan } from './plan.js';
 
-const TITLES = { ingest: 'ingest', mapper: 'mapper', cache_phase: 'cache phase', disk_phase: 'disk phase', enrich: 'enrich on Spark' };
 // Boxes, the distance from one to the next along the flow and across it, and room before the sinks.
 const LYING = { box: [150, 58], along: 250, across: 112, last: 64 };
 const STANDING = { box: [100, 58], along: 112, across: 118, last: 38 };
-
-const per = (service, name) => (stats) => rateOf(stats, service, name);
-
-/** Boxes {id, at: [along, across], kind, title, …} and edges {from, to, rate, words} of a topology. */
-export function plan(topology, pipeline, stats) {
-  const spark = stats?.services.some((one) => one.service === 'enrich');
-  const topic = (role) => topology.topics.find((one) => one.role === role)?.name ?? role;
-  const boxes = [];
-  const edges = [];
-  const box = (id, along, across, kind, title, more = '') => boxes.push({ id, at: [along, across], kind, title, more });
-  const edge = (from, to, words, rated, bend = 0, label = '') => edges.push({ from, to, words, rated, bend, label });
-  const links = spark ? 1 : topology.links;
-  const end = spark ? 2 : 3 + links;
-  box('source', 0, 0, 'topic', topic('source'), 'source');
-  if (spark) {
-    box('enrich', 1, 0, 'stage', TITLES.enrich);
-    box('dead', 1, 1, 'side', 'dead letters', topic('dead-letter'));
-    edge('source', 'enrich', '', per('enrich', 'in'));
-    edge('enrich', 'dead', '', per('enrich', 'dead.'));
-    edge('enrich', 'sink', '', per('enrich', 'outputs'));
-    edge('enrich', 'unmatched', '', per('enrich', 'unmatched'));
-  } else {
-    box('ingest', 1, 0, 'stage', TITLES.ingest);
-    box('mapper', 2, 0, 'stage', TITLES.mapper);
-    box('dead', 1, 1, 'side', 'dead letters', topic('dead-letter'));
-    box('shed', 2, 1, 'side', 'shed', topic('shed'));
-    edge('source', 'ingest', '', per('ingest', 'in'));
-    edge('ingest', 'mapper', '', per('ingest', 'clean'));
-    edge('ingest', 'dead', '', per('ingest', 'dead.'));
-    edge('mapper', 'shed', '', per('mapper', 'shed.'));
-    edge('mapper', 'cache_phase', '', per('mapper', 'mapped'));
-    for (let link = 1; link <= links; link += 1) {
-      const last = link === links;
-      const [cache, disk, next] = ['cache_phase', 'disk_phase', 'cache_phase'].map((kind, at) => named(kind, at === 2 ? link + 1 : link));
-      const master = link === 1 ? pipeline?.master : pipeline?.then?.[link - 2]?.master;
-      box(cache, 2 + link, 0, 'stage', links > 1 ? `${TITLES.cache_phase} ${link}` : TITLES.cache_phase);
-      box(disk, 2 + link, 1, 'stage', links > 1 ? `${TITLES.disk_phase} ${link}` : TITLES.disk_phase);
-      box(`table ${link}`, 2 + link, 2, 'table', master?.table ?? 'master data', 'PostgreSQL');
-      edge(cache, last ? 'sink' : next, 'hits', per(cache, 'outputs'));
-      edge(disk, last ? 'sink' : next, '', per(disk, 'outputs'), -1);
-      edge(cache, disk, 'miss', per(cache, 'missed'), -1);
-      edge(disk, cache, 'keys', grown(disk, 'migrations'), 1);
-      edge(`table ${link}`, disk, 'rows', grown(disk, 'rows_read'));
-      if (last) {
-        const all = (outcome, kinds) => (stats_) => sum(topology.stages.filter((one) => kinds.includes(one.kind)).map((one) => rateOf(stats_, one.service, outcome)));
-        edge(cache, 'unmatched', '', (seen) => all('unmatched', ['cache_phase'])(seen), -1);
-        edge(disk, 'unmatched', '', (seen) => all('unmatched', ['disk_phase'])(seen), 0, 'below');
-        edge(disk, 'parked', '', (seen) => all('parked', ['disk_phase'])(seen), 0, 'end');
-      }
-    }
-  }
-  box('sink', end, 0, 'topic', topic('enriched'), 'sink');
-  box('unmatched', end, 1, 'side', 'unmatched', topic('unmatched'));
-  if (!spark) box('parked', end, 2, 'side', 'parked', topic('parked'));
-  return { boxes, edges };
-}
-
-const named = (kind, link) => (link > 1 ? `${kind}.${link}` : kind);
-const sum = (values) => values.reduce((all, value) => all + value, 0);
-
-/** A rate told from a figure that only grows, between two messages. */
-function grown(service, figure) {
-  const before = new Map();
-  let shown = null;
-  let at = 0;
-  return (stats) => {
-    const now = Date.now();
-    const own = stats.services.filter((one) => one.service === service && !isDown(one));
-    if (!own.some((one) => figure in (one.figures ?? {}))) return null;
-    let more = 0;
-    for (const one of own) {
-      const key = `${one.node} ${one.pid}`;
-      const value = one.figures?.[figure] ?? 0;
-      if (before.has(key)) more += Math.max(0, value - before.get(key));
-      before.set(key, value);
-    }
-    if (at && now > at) {
-      const told = (1000 * more) / (now - at);
-      shown = shown === null ? told : shown + 0.3 * (told - shown);
-    }
-    at = now;
-    return shown;
-  };
-}
 
 class Flow {
   constructor(svg) {
@@ -166,9 +82,9 @@ function drawBox(box, [x, y], wide, high) {
     node,
     show(stats) {
       if (box.kind !== 'stage') return;
-      const own = stats.services.filter((one) => one.service === box.id);
+      const own = stats.services.filter((one) => one.service === box.service);
       const up = own.filter((one) => !isDown(one));
-      const waits = lagOf(stats, box.id);
+      const waits = lagOf(stats, box.service);
       const down = own.length - up.length;
       const state = down ? 'down' : own.some((one) => one.state !== 'ready') ? 'waiting' : own.length ? 'up' : 'unknown';
       attribute(node, 'class', `box stage ${state}`);

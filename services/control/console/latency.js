@@ -42,7 +42,9 @@ export function mountLatency(trail) {
     through.show(trail.points);
     waiting.show(trail.points);
     empty(panel.querySelector('.note'), [...point.buckets.values()].some((one) => one.size) ? null : 'No answer has been given yet, so there is no latency to tell.');
-    keyed(body, ROWS, ([name]) => name, make, ({ name, columns }, [title, kind]) => {
+    // A fused node, and Spark, answer from both in one step: there is one latency to tell.
+    const apart = [...point.buckets.keys()].some((name) => name.startsWith('cache_phase'));
+    keyed(body, apart ? ROWS : ROWS.slice(0, 1), ([name]) => name, make, ({ name, columns }, [title, kind]) => {
       const found = trail.latency(point, kind);
       text(name, title);
       QUANTILES.forEach(([quantile], at) => text(columns[at + 1], seconds(found?.[quantile])));

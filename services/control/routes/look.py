@@ -147,10 +147,12 @@ def _link(hub: Hub, name: str, link: int) -> tuple[Pipeline, Topology]:
 def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | None]:
     """The nodes whose cache phase and disk phase hold a slot; None while nobody does.
 
-    Where one service does both, its partitions are the source's, and slots go to nodes in turn.
+    Where one service does both and reads the source, its partitions are no slots: these go to
+    nodes in turn.
     """
     now = time.monotonic()
-    if topology.in_one:
+    of_slots = not topology.by_spark and topology.stage(topology.doing(CACHE_PHASE))
+    if not of_slots or of_slots.reads == topology.source:
         there = any(member.state(now) != GONE for member in hub.monitor.members())
         node = slot % topology.pipeline.nodes if there else None
         return node, node
