@@ -43,18 +43,25 @@ def catalogue(stack):
 
 @pytest.fixture(scope="session")
 def pipeline(stack, catalogue):
-    home = Home(stack.home.folder / "pipelines" / "console", CHECKOUT / ".dovetail")
-    spec = {"name": "sales", **SALES, "nodes": 2}
+    with running(stack, catalogue, "sales", nodes=2) as pipeline:
+        yield pipeline
+
+
+@contextmanager
+def running(stack, catalogue, name, **settings):
+    """A pipeline under load that has answered from its cache."""
+    home = Home(stack.home.folder / "pipelines" / f"console-{name}", CHECKOUT / ".dovetail")
+    spec = {"name": name, **SALES, **settings}
     file = home.run / "kernels.yaml"
     file.write_text(yaml.safe_dump(spec))
     with compiling(home, file, print) as wait:
         wait()
-    running = RunningPipeline(
+    pipeline = RunningPipeline(
         home, stack.bootstrap, catalogue, spec, environment={"DOVETAIL_LOCAL": "1"}
     )
-    with running, under_load(running, RATE):
-        running.wait_until(lambda seen: seen.hits > 0, "both phases answer")
-        yield running
+    with pipeline, under_load(pipeline, RATE):
+        pipeline.wait_until(lambda seen: seen.hits > 0, "both phases answer")
+        yield pipeline
 
 
 @pytest.fixture(scope="session")
