@@ -251,7 +251,7 @@ def main() -> int:
         if asked.against is None
         else tuple(Algorithm(name) for name in asked.against.split(",") if name)
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         result = bench(asked.pipeline, plan, algorithms, against_sql=asked.verify)
     except DovetailError as error:
@@ -266,7 +266,7 @@ def main() -> int:
     return 0
 
 
-def _interrupt(*_: object) -> None:
+def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 

@@ -27,7 +27,9 @@ class Layout:
 
 SPLIT = Layout("split")
 """A process for each stage of each node, and control."""
-LAYOUTS = (SPLIT,)
+FUSED = Layout("fused", {"layout": "fused"})
+"""One process for the node, and control."""
+LAYOUTS = (SPLIT, FUSED)
 
 
 @dataclass

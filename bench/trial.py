@@ -119,7 +119,7 @@ class Trial:
         self._say = say
         self._stack = stack
         self._home = stack.home
-        self._services = services
+        self.services = services
         self._size = size
         self._admin = admin_of(settings)
         self._auditor = Auditor(settings, self.topology)
@@ -129,11 +129,11 @@ class Trial:
 
     @property
     def restarts(self) -> int:
-        return sum(service.restarts for service in self._services.all)
+        return sum(service.restarts for service in self.services.all)
 
     @property
     def control_url(self) -> str:
-        return self._services.control_url
+        return self.services.control_url
 
     def close(self) -> None:
         self._auditor.close()
@@ -141,8 +141,8 @@ class Trial:
     # ── starting ─────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        self._services.start()
-        self._services.wait_until_ready()
+        self.services.start()
+        self.services.wait_until_ready()
 
     def start_with_waiting(self, events: int) -> None:
         """Start with so many events on the source: when does a reader have the first output?"""
@@ -259,7 +259,7 @@ class Trial:
 
     def resident_now(self) -> dict[str, Resident]:
         """The memory of each of the pipeline's processes at this moment, control's included."""
-        return resident_now(self._home, [service.name for service in self._services.all])
+        return resident_now(self._home, [service.name for service in self.services.all])
 
     def check(self, *, against_sql: bool = False) -> None:
         """Raise unless every event sent is accounted for."""
@@ -287,7 +287,7 @@ class Trial:
     def tick(self) -> None:
         self._deadline.check()
         self._stack.check()
-        self._services.watch()
+        self.services.watch()
         if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             if self._meter:
@@ -299,7 +299,7 @@ class Trial:
         return Watched(self._stack, self.settings, source, enriched, self.tick)
 
     def _look_at_budgets(self) -> None:
-        stats = fetch(self._services.control_url) if self._meter else None
+        stats = fetch(self.services.control_url) if self._meter else None
         for service in stats["services"] if stats else ():
             figures = service["figures"]
             if "budget_bytes" in figures:
@@ -311,10 +311,9 @@ class Trial:
     def _figures(self) -> dict[str, float]:
         """Every figure of the stages at this moment, added up over them and their nodes."""
         total: dict[str, float] = {}
-        for service in self._services.all:
-            with contextlib.suppress(OSError):  # control has none, ingest may be stopped
-                for name, value in figures_of(_text(f"{service.url}/metrics")).items():
-                    total[name] = total.get(name, 0.0) + value
+        for _, shown in metrics_of(self.services):
+            for name, value in figures_of(shown).items():
+                total[name] = total.get(name, 0.0) + value
         return total
 
     def _figures_since(self, before: dict[str, float]) -> dict[str, float]:
@@ -327,7 +326,7 @@ class Trial:
     def _ingest(self) -> Service:
         """The process that takes the events in."""
         first = self.topology.commanded[0]
-        return next(service for service in self._services.all if service.service == first)
+        return next(service for service in self.services.all if service.service == first)
 
     def _await_ingest(self, ingest: Service, seen: Audit) -> float:
         """Return when ingest could take the first event."""
@@ -409,6 +408,13 @@ def variant(pipeline_file: Path, folder: Path, label: str, changes: Mapping[str,
     file = folder / f"{name}.yaml"
     write_atomically(file, yaml.safe_dump(settings, sort_keys=False))
     return file
+
+
+def metrics_of(services: Services) -> Iterator[tuple[str, str]]:
+    """What each process shows; control shows nothing, and ingest may be stopped."""
+    for service in services.all:
+        with contextlib.suppress(OSError):
+            yield service.name, _text(f"{service.url}/metrics")
 
 
 def _text(url: str) -> str:
