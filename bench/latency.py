@@ -71,7 +71,13 @@ class Steps:
 
 
 def measure(
-    stack: Stack, pipeline_file: Path, layouts: list[Layout], rates: list[float], seconds: float
+    stack: Stack,
+    pipeline_file: Path,
+    layouts: list[Layout],
+    rates: list[float],
+    seconds: float,
+    *,
+    alone: bool,
 ) -> dict[str, list[Sustained]]:
     """At each rate, by contender."""
     deadline = Deadline(_LIMIT_S)
@@ -89,6 +95,8 @@ def measure(
                 say("; ".join(steps.told(seconds)))
             running.check()
         found[layout.name] = running.sustained
+    if alone:
+        return found
     baselines = Baselines(stack, running, deadline, say)
     found["lru"] = [baselines.lru_at(rate, seconds) for rate in rates]
     found["copy"] = [baselines.copy_at(rate, seconds) for rate in rates]
@@ -101,13 +109,17 @@ def table(found: dict[str, list[Sustained]]) -> Iterator[str]:
         f"{'CPU s/M':>9}{'broker':>8}"
     )
     for who, sustained in found.items():
-        for each, lru, copy in zip(sustained, found["lru"], found["copy"], strict=True):
+        for number, each in enumerate(sustained):
             ours, p50 = each.latency, each.latency.p50_ms
+            over = (
+                f"{p50 / found[other][number].latency.p50_ms:.2f}" if other in found else ""
+                for other in ("lru", "copy")
+            )
             broker = each.cpu_s.get("kafka", 0.0) / each.sent.events * 1e6
             yield (
                 f"{who:<8}{each.sent.rate:>10,.0f}{p50:>9,.0f}{ours.p99_ms:>8,.0f}"
-                f"{ours.max_ms:>8,.0f}{p50 / lru.latency.p50_ms:>7.2f}"
-                f"{p50 / copy.latency.p50_ms:>7.2f}{each.cpu_s_per_million:>9.2f}{broker:>8.2f}"
+                f"{ours.max_ms:>8,.0f}{next(over):>7}{next(over):>7}"
+                f"{each.cpu_s_per_million:>9.2f}{broker:>8.2f}"
                 f"   others {each.others:.0%} of the machine"
             )
 
@@ -118,6 +130,7 @@ def main() -> int:
     parser.add_argument("--layout", action="append", choices=known, help="default: all")
     parser.add_argument("--rate", action="append", type=float, help="default: 1000 and 20000")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--alone", action="store_true", help="without script and copy")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
     asked = parser.parse_args()
     layouts = [known[name] for name in asked.layout or known]
@@ -125,7 +138,7 @@ def main() -> int:
     try:
         with bench_stack(asked.pipeline) as stack, contextlib.suppress(KeyboardInterrupt):
             rates = asked.rate or [1_000.0, 20_000.0]
-            found = measure(stack, asked.pipeline, layouts, rates, asked.seconds)
+            found = measure(stack, asked.pipeline, layouts, rates, asked.seconds, alone=asked.alone)
             print("\n".join(table(found)), flush=True)
     except DovetailError as error:
         print(f"error: {error}", file=sys.stderr)
