@@ -1,9 +1,10 @@
 """One pipeline under test: warmed up, drained, sent to at a steady rate, and measured meanwhile.
 
-Its rate is how fast a preloaded backlog is drained: from the moment when ingest is ready to the
-last answer, so that a stage that runs ahead of the others flatters nothing. A pipeline that cannot
-keep up even with the warm-up is not waited for: its rate is then that of its disk phase over the
-share of the events that miss, which is the most it could keep up for long.
+Its rate is how fast a preloaded backlog is drained: from the moment when whoever takes events in
+is told to go on, to the last answer, so that a stage that runs ahead of the others flatters
+nothing. A pipeline that cannot keep up even with the warm-up is not waited for: its rate is then
+that of its disk phase over the share of the events that miss, which is the most it could keep up
+for long.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from bench.sustained import Sustained, Watched
 from deploy.local.files import write_atomically
 from deploy.local.live import fetch
 from deploy.local.ports import Ports
-from deploy.local.services import Services, is_ready
+from deploy.local.services import Services
 from dovetail.audit import Audit, Auditor
+from dovetail.cli.client import Client
 from dovetail.errors import ConservationError, StackError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.metrics import figures_of
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from bench.measure import Deadline, Resident
-    from deploy.local.services import Service
     from deploy.local.stack import Stack
     from dovetail.pipeline.spec import Pipeline
 
@@ -180,8 +181,7 @@ class Trial:
         return True
 
     def drain_backlog(self) -> Drained:
-        ingest = self._ingest()
-        ingest.process.stop()
+        self._tell("pause")
         seen = self.audit()
         self.starts = ends(self._admin, self.topology.source)
         self.load.skip_to(self._size.first)
@@ -189,10 +189,9 @@ class Trial:
         self.preload_rate = sent.rate
         self._say(f"{self._size.backlog:,} events preloaded at {sent.rate:,.0f} a second; draining")
         figures = self._figures()
-        ingest.process.start()
-        progress = Progress(self._await_ingest(ingest, seen))
-        # From here on: while ingest starts, nobody works on events.
+        progress = Progress(time.monotonic())
         meter = self._meter = Meter(self._home)
+        self._tell("resume")
         now = self.drain(seen, progress)
         meter.sample()
         found = Drained(
@@ -200,7 +199,7 @@ class Trial:
             middle_rate=progress.middle_rate(),
             events=sent.events,
             hit_rate=_hit_rate(seen, now),
-            missed=_count(now, DISK_PHASE, ledger.IN) - _count(seen, DISK_PHASE, ledger.IN),
+            missed=_answers(now) - _answers(seen) - (now.hits - seen.hits),
             cpu_s=meter.cpu_s(),
             others=meter.others_share(),
             figures=self._figures_since(figures),
@@ -323,20 +322,17 @@ class Trial:
         for name, resident in meter.resident.items():
             self.resident[name] = max(resident, self.resident.get(name, 0))
 
-    def _ingest(self) -> Service:
-        """The process that takes the events in."""
-        first = self.topology.commanded[0]
-        return next(service for service in self.services.all if service.service == first)
-
-    def _await_ingest(self, ingest: Service, seen: Audit) -> float:
-        """Return when ingest could take the first event."""
-        while True:
-            now = time.monotonic()
-            if is_ready(ingest.url) or self.audit().taken > seen.taken:
-                self.tick()
-                return now
+    def _tell(self, what: str) -> None:
+        """Have the service that takes the events in pause or resume: its cache stays as it is."""
+        client = Client(self.control_url)
+        path = client.pipeline(self.topology.pipeline.name)
+        order = {"service": self.topology.commanded[0], "why": "the benchmark's backlog"}
+        job = client.post(f"{path}/{what}", order)
+        while job["state"] == "running":
             self.tick()
-            time.sleep(0.02)
+            job = client.get(f"/v1/jobs/{job['id']}", wait=1)
+        if job["state"] != "done":
+            raise StackError(f"{what} was not obeyed: {job}")
 
     def drain(
         self, since: Audit, progress: Progress | None = None, within_s: float = math.inf
@@ -398,20 +394,31 @@ def trial(
         services.stop()
 
 
-def variant(pipeline_file: Path, folder: Path, label: str, changes: Mapping[str, Any]) -> Path:
-    """Write the same pipeline with other settings, and with topics of its own."""
+def variant(
+    pipeline_file: Path,
+    folder: Path,
+    label: str,
+    changes: Mapping[str, Any],
+    snapshot: Path | None = None,
+) -> Path:
+    """Write the same pipeline with other settings, and with topics of its own.
+
+    It reads R from the `snapshot`, where one is named, and else from the database.
+    """
     settings = yaml.safe_load(pipeline_file.read_text())
     name = f"{settings['name']}-{label}"
     settings |= {**changes, "name": name}
     settings["source"].pop("topic", None)
     settings.pop("sink", None)
+    if snapshot:
+        settings["master"]["snapshot"] = str(snapshot)
     file = folder / f"{name}.yaml"
     write_atomically(file, yaml.safe_dump(settings, sort_keys=False))
     return file
 
 
 def metrics_of(services: Services) -> Iterator[tuple[str, str]]:
-    """What each process shows; control shows nothing, and ingest may be stopped."""
+    """What each process shows; control shows nothing."""
     for service in services.all:
         with contextlib.suppress(OSError):
             yield service.name, _text(f"{service.url}/metrics")
@@ -430,6 +437,11 @@ def _count(seen: Audit, service: str, outcome: str) -> int:
     return seen.stages[service][outcome]
 
 
+def _answers(seen: Audit) -> int:
+    """Given by either phase."""
+    return seen.enriched + seen.unmatched
+
+
 def _hit_rate(before: Audit, after: Audit) -> float:
-    answered = after.enriched + after.unmatched - before.enriched - before.unmatched
+    answered = _answers(after) - _answers(before)
     return (after.hits - before.hits) / answered if answered else 0.0
