@@ -261,11 +261,12 @@ class Producer(Client):
             else:
                 answer.set_result(error)
 
+        end = time.monotonic() + timeout_s + _LATE_S
         threading.Thread(target=call, name="send-offsets", daemon=True).start()
         # Two ways to the broker at once: the commit then finds nothing left to be delivered.
         self._deliver(timeout_s, answer.done)
         try:
-            error = answer.result(timeout_s + _LATE_S)
+            error = answer.result(max(0.0, end - time.monotonic()))
         except TimeoutError:
             self._late = answer
             _late.append(answer)
