@@ -14,6 +14,9 @@ no room. What it holds is never more than what can be read again: it is dropped 
 and when partitions move to another node. One that takes little at a time, for want of memory, takes
 several times in a step.
 
+A step ends when there is nothing more to take. Between two of them records gather for as long as
+keeps transactions to their share of the stage's time (docs/decisions/0042).
+
 While it is paused nothing more is consumed; what a handler holds is answered, the partitions stay
 this process's, and nobody notices but who waits for outputs. Paused, it can be told to read on from
 earlier offsets: they are committed with the ledger as it is, so that what comes again is counted
