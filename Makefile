@@ -152,7 +152,7 @@ fuzz: $(VENV)/ready ## Random search: mutated inputs, property tests, requests t
 	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench-e2e
-bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, a bare copy, fixed algorithms and the broker: rates, latency, CPU, memory, start (QUICK=1: about seven minutes)
+bench-e2e: $(VENV)/ready ## Measure `auto` end to end against scripts, a bare copy, fixed algorithms and the broker: rates, latency, CPU, memory, start (QUICK=1: about ten minutes)
 	@$(BIN)/python -m bench.end_to_end $(if $(QUICK),--quick)
 
 .PHONY: capacity

@@ -7,11 +7,12 @@
    their output?
 3. `auto` anew, its memory 32 MiB and events waiting: how long from its start until a reader has the
    first output? And after 20,000 events/s: what does each process have in memory?
-4. Stop the services and give the same backlog to `lru_script.py` with an LRU of 60,000 rows, a part
+4. The fused layout once more, R from snapshot files: warm up, drain the backlog.
+5. Stop the services and give the same backlog to `lru_script.py` with an LRU of 60,000 rows, a part
    of it to the same script tuple by tuple, and all of it to nobody: a copy. At 1,000 and 20,000
    events/s: the script with a batch of whatever has arrived; at 20,000: a bare transactional copy.
-5. Every fixed algorithm (QUICK: the usual three) on the same events, as in 2, without the rates.
-6. Check each conservation sum (`--verify`: compare all outputs of `auto` with SQL's, too).
+6. Every fixed algorithm (QUICK: the usual three) on the same events, as in 2, without the rates.
+7. Check each conservation sum (`--verify`: compare all outputs of `auto` with SQL's, too).
 
 2 and 3 are for each of the layouts in `layouts.py`. CPU seconds are those of the drain, generator's
 and reader's those of the last sustained rate. ingest_us, mapper_us and cache_us are their
@@ -38,8 +39,9 @@ from psycopg import sql
 
 from bench.baselines import Baselines
 from bench.figures import AUTO, Figures, summary, table
-from bench.layouts import LAYOUTS, Measured
+from bench.layouts import FUSED, LAYOUTS, Measured
 from bench.measure import MIB, Deadline
+from bench.snapshot import write_snapshot_of
 from bench.sustained import HALF, HIGH, LOW
 from bench.trial import Size, Trial, trial, variant
 from deploy.local.files import write_atomically
@@ -81,13 +83,13 @@ class Plan:
     """When to give up. A quiet machine needs half of it."""
 
 
-QUICK = Plan(Size(2_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 500_000, 15_000, 840.0)
+QUICK = Plan(Size(2_000_000, 250_000, 4, 12.0, 6.0, 6.0), USUAL, 500_000, 15_000, 1_500.0)
 FULL = Plan(
     Size(4_000_000, 500_000, 8, 30.0, 20.0, 30.0),
     tuple(algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO),
     2_000_000,
     100_000,
-    4_200.0,
+    7_200.0,
 )
 
 _STARTED = time.monotonic()
@@ -104,6 +106,7 @@ def bench(
     with bench_stack(pipeline_file) as stack:
         running = Bench(stack, pipeline_file, plan, deadline)
         first, *_ = [running.auto(layout, against_sql=against_sql) for layout in LAYOUTS]
+        running.over_snapshot(FUSED)
         running.baselines(first)
         for algorithm in algorithms:
             running.fixed(algorithm)
@@ -154,6 +157,14 @@ class Bench:
             figures.resident, figures.held = running.resident, running.held
         return running
 
+    def over_snapshot(self, layout: Layout) -> None:
+        """The same backlog once more, R from files."""
+        folder = self._stack.home.folder / "snapshots"
+        with self._trial(AUTO, layout, self.figures.memory, snapshot=folder) as running:
+            self.figures.layouts[layout.name].snapshot = running.measure()
+            self.figures.restarts += running.restarts
+            running.check()
+
     def baselines(self, of: Trial) -> None:
         figures, plan = self.figures, self._plan
         baselines = Baselines(self._stack, of, self._deadline, say)
@@ -173,19 +184,28 @@ class Bench:
 
     @contextlib.contextmanager
     def _trial(
-        self, algorithm: str, layout: Layout, memory: int, waiting: int = 0
+        self,
+        algorithm: str,
+        layout: Layout,
+        memory: int,
+        waiting: int = 0,
+        snapshot: Path | None = None,
     ) -> Iterator[Trial]:
-        say(f"{algorithm}, {layout.name}, {memory / MIB:,.2f} MiB")
+        """R comes from the database, or from a `snapshot` that is made in this folder."""
+        label = f"{algorithm}-{layout.name}-{memory // MIB}mib{'-files' if snapshot else ''}"
+        say(f"{algorithm}, {layout.name}, {memory / MIB:,.2f} MiB{', files' if snapshot else ''}")
         changes = {"algorithm": str(algorithm), "memory": memory // NODES, "nodes": NODES}
-        file = variant(
-            self._pipeline_file,
-            self._stack.home.folder,
-            f"{algorithm}-{layout.name}-{memory // MIB}mib",
-            {**changes, **layout.settings},
-        )
+        changes |= layout.settings
+        file = variant(self._pipeline_file, self._stack.home.folder, label, changes, snapshot)
+        if snapshot:
+            write_snapshot_of(self._stack.database_url, load_pipeline(file))
         size, deadline = self._plan.size, self._deadline
-        with trial(self._stack, file, size, deadline, say, waiting=waiting) as running:
-            yield running
+        try:
+            with trial(self._stack, file, size, deadline, say, waiting=waiting) as running:
+                yield running
+        finally:
+            if snapshot:
+                shutil.rmtree(snapshot)
 
 
 @contextlib.contextmanager
@@ -238,9 +258,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make bench-e2e", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="about seven minutes, a smaller backlog"
-    )
+    parser.add_argument("--quick", action="store_true", help="about ten minutes, a smaller backlog")
     parser.add_argument("--verify", action="store_true", help="compare auto's outputs with SQL's")
     parser.add_argument("--pipeline", type=Path, default=CHECKOUT / "pipeline.yaml")
     parser.add_argument("--against", help="fixed algorithms, by commas; default: as QUICK says")
@@ -251,7 +269,7 @@ def main() -> int:
         if asked.against is None
         else tuple(Algorithm(name) for name in asked.against.split(",") if name)
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         result = bench(asked.pipeline, plan, algorithms, against_sql=asked.verify)
     except DovetailError as error:
@@ -266,7 +284,7 @@ def main() -> int:
     return 0
 
 
-def _interrupt(*_: object) -> None:
+def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 

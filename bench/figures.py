@@ -82,6 +82,8 @@ class Figures:
         for name, script in (("lru", self.lru), ("tuple", self.one_by_one)):
             if script:
                 found[name] = script.others
+        snapshots = ((layout, one.snapshot) for layout, one in self.layouts.items())
+        found |= {f"{layout}, snapshot": one.others for layout, one in snapshots if one}
         found |= {f"{who} at {each.name}": each.others for who, each in self.at_rates()}
         return found
 
@@ -99,7 +101,7 @@ def summary(figures: Figures) -> dict[str, Any]:
     assert one is not None
     sustained = next(iter(figures.layouts.values())).sustained
     half, last = next(each for each in sustained if each.share == HALF), sustained[-1]
-    compared = Compared(lru, figures.lru_sustained, figures.copy_sustained)
+    compared = Compared(lru, figures.broker_rate, figures.lru_sustained, figures.copy_sustained)
     cpu = _a_million(auto.cpu_s, auto.events)
     for name in ("generator", "reader"):
         cpu[name] = last.cpu_s.get(name, 0.0) * 1e6 / last.sent.events
@@ -286,6 +288,11 @@ def _layout_lines(result: dict[str, Any]) -> Iterator[str]:
             f"{result[f'{layout}_p50_over_lru_20k']} times its p50, and "
             f"{result[f'{layout}_p50_over_copy_20k']} times that of a bare transactional copy"
         )
+        if (over := result.get(f"{layout}_snapshot_over_lru")) is not None:
+            yield (
+                f"{layout} over a snapshot: {over} times the script, and "
+                f"{result[f'{layout}_snapshot_over_broker']} of what the broker alone copies"
+            )
         yield f"{layout}: first output {result[f'{layout}_start_s']:.1f} s after the start, warm"
         yield ""
         yield resident_table(layout, resident, result["resident_at_mib"])

@@ -27,7 +27,9 @@ class Layout:
 
 SPLIT = Layout("split")
 """A process for each stage of each node, and control."""
-LAYOUTS = (SPLIT,)
+FUSED = Layout("fused", {"layout": "fused"})
+"""One process for the node, and control."""
+LAYOUTS = (SPLIT, FUSED)
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Measured:
     """From starting the services, an event waiting, to the first output at a reader."""
     resident: dict[str, Resident]
     """By process, after the higher of the fixed rates."""
+    snapshot: Drained | None = None
+    """The same backlog, R from snapshot files instead of the database."""
 
 
 @dataclass
@@ -47,6 +51,8 @@ class Compared:
     """What the layouts are compared with."""
 
     lru: Scripted
+    broker_rate: float
+    """Of the broker alone."""
     lru_sustained: list[Sustained]
     copy_sustained: list[Sustained]
 
@@ -56,6 +62,7 @@ def layout_keys(layout: str, measured: Measured, compared: Compared) -> dict[str
     found = {
         "over_lru": measured.drained.rate / compared.lru.rate,
         "cpu_over_lru": measured.drained.cpu_s_per_event / compared.lru.cpu_s_per_event,
+        "over_broker": measured.drained.rate / compared.broker_rate,
         **_latencies(measured.sustained),
         "p50_over_lru_20k": _p50_over(measured.sustained, compared.lru_sustained, "20k"),
         "p50_over_lru_1k": _p50_over(measured.sustained, compared.lru_sustained, "1k"),
@@ -64,6 +71,9 @@ def layout_keys(layout: str, measured: Measured, compared: Compared) -> dict[str
         "pss_mib": sum(each.pss for each in measured.resident.values()) / MIB,
         "start_s": measured.start_s,
     }
+    if measured.snapshot:
+        found["snapshot_over_lru"] = measured.snapshot.rate / compared.lru.rate
+        found["snapshot_over_broker"] = measured.snapshot.rate / compared.broker_rate
     return {f"{layout}_{name}": round(value, 2) for name, value in found.items()}
 
 

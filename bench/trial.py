@@ -1,9 +1,10 @@
 """One pipeline under test: warmed up, drained, sent to at a steady rate, and measured meanwhile.
 
-Its rate is how fast a preloaded backlog is drained: from the moment when ingest is ready to the
-last answer, so that a stage that runs ahead of the others flatters nothing. A pipeline that cannot
-keep up even with the warm-up is not waited for: its rate is then that of its disk phase over the
-share of the events that miss, which is the most it could keep up for long.
+Its rate is how fast a preloaded backlog is drained: from the moment when whoever takes events in
+is told to go on, to the last answer, so that a stage that runs ahead of the others flatters
+nothing. A pipeline that cannot keep up even with the warm-up is not waited for: its rate is then
+that of its disk phase over the share of the events that miss, which is the most it could keep up
+for long.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from bench.sustained import Sustained, Watched
 from deploy.local.files import write_atomically
 from deploy.local.live import fetch
 from deploy.local.ports import Ports
-from deploy.local.services import Services, is_ready
+from deploy.local.services import Services
 from dovetail.audit import Audit, Auditor
+from dovetail.cli.client import Client
 from dovetail.errors import ConservationError, StackError
 from dovetail.pipeline.load import load_pipeline
 from dovetail.service.metrics import figures_of
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from bench.measure import Deadline, Resident
-    from deploy.local.services import Service
     from deploy.local.stack import Stack
     from dovetail.pipeline.spec import Pipeline
 
@@ -119,7 +120,7 @@ class Trial:
         self._say = say
         self._stack = stack
         self._home = stack.home
-        self._services = services
+        self.services = services
         self._size = size
         self._admin = admin_of(settings)
         self._auditor = Auditor(settings, self.topology)
@@ -129,11 +130,11 @@ class Trial:
 
     @property
     def restarts(self) -> int:
-        return sum(service.restarts for service in self._services.all)
+        return sum(service.restarts for service in self.services.all)
 
     @property
     def control_url(self) -> str:
-        return self._services.control_url
+        return self.services.control_url
 
     def close(self) -> None:
         self._auditor.close()
@@ -141,8 +142,8 @@ class Trial:
     # ── starting ─────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        self._services.start()
-        self._services.wait_until_ready()
+        self.services.start()
+        self.services.wait_until_ready()
 
     def start_with_waiting(self, events: int) -> None:
         """Start with so many events on the source: when does a reader have the first output?"""
@@ -180,8 +181,7 @@ class Trial:
         return True
 
     def drain_backlog(self) -> Drained:
-        ingest = self._ingest()
-        ingest.process.stop()
+        self._tell("pause")
         seen = self.audit()
         self.starts = ends(self._admin, self.topology.source)
         self.load.skip_to(self._size.first)
@@ -189,10 +189,9 @@ class Trial:
         self.preload_rate = sent.rate
         self._say(f"{self._size.backlog:,} events preloaded at {sent.rate:,.0f} a second; draining")
         figures = self._figures()
-        ingest.process.start()
-        progress = Progress(self._await_ingest(ingest, seen))
-        # From here on: while ingest starts, nobody works on events.
+        progress = Progress(time.monotonic())
         meter = self._meter = Meter(self._home)
+        self._tell("resume")
         now = self.drain(seen, progress)
         meter.sample()
         found = Drained(
@@ -200,7 +199,7 @@ class Trial:
             middle_rate=progress.middle_rate(),
             events=sent.events,
             hit_rate=_hit_rate(seen, now),
-            missed=_count(now, DISK_PHASE, ledger.IN) - _count(seen, DISK_PHASE, ledger.IN),
+            missed=_answers(now) - _answers(seen) - (now.hits - seen.hits),
             cpu_s=meter.cpu_s(),
             others=meter.others_share(),
             figures=self._figures_since(figures),
@@ -259,7 +258,7 @@ class Trial:
 
     def resident_now(self) -> dict[str, Resident]:
         """The memory of each of the pipeline's processes at this moment, control's included."""
-        return resident_now(self._home, [service.name for service in self._services.all])
+        return resident_now(self._home, [service.name for service in self.services.all])
 
     def check(self, *, against_sql: bool = False) -> None:
         """Raise unless every event sent is accounted for."""
@@ -287,7 +286,7 @@ class Trial:
     def tick(self) -> None:
         self._deadline.check()
         self._stack.check()
-        self._services.watch()
+        self.services.watch()
         if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             if self._meter:
@@ -299,7 +298,7 @@ class Trial:
         return Watched(self._stack, self.settings, source, enriched, self.tick)
 
     def _look_at_budgets(self) -> None:
-        stats = fetch(self._services.control_url) if self._meter else None
+        stats = fetch(self.services.control_url) if self._meter else None
         for service in stats["services"] if stats else ():
             figures = service["figures"]
             if "budget_bytes" in figures:
@@ -311,10 +310,9 @@ class Trial:
     def _figures(self) -> dict[str, float]:
         """Every figure of the stages at this moment, added up over them and their nodes."""
         total: dict[str, float] = {}
-        for service in self._services.all:
-            with contextlib.suppress(OSError):  # control has none, ingest may be stopped
-                for name, value in figures_of(_text(f"{service.url}/metrics")).items():
-                    total[name] = total.get(name, 0.0) + value
+        for _, shown in metrics_of(self.services):
+            for name, value in figures_of(shown).items():
+                total[name] = total.get(name, 0.0) + value
         return total
 
     def _figures_since(self, before: dict[str, float]) -> dict[str, float]:
@@ -324,20 +322,17 @@ class Trial:
         for name, resident in meter.resident.items():
             self.resident[name] = max(resident, self.resident.get(name, 0))
 
-    def _ingest(self) -> Service:
-        """The process that takes the events in."""
-        first = self.topology.commanded[0]
-        return next(service for service in self._services.all if service.service == first)
-
-    def _await_ingest(self, ingest: Service, seen: Audit) -> float:
-        """Return when ingest could take the first event."""
-        while True:
-            now = time.monotonic()
-            if is_ready(ingest.url) or self.audit().taken > seen.taken:
-                self.tick()
-                return now
+    def _tell(self, what: str) -> None:
+        """Have the service that takes the events in pause or resume: its cache stays as it is."""
+        client = Client(self.control_url)
+        path = client.pipeline(self.topology.pipeline.name)
+        order = {"service": self.topology.commanded[0], "why": "the benchmark's backlog"}
+        job = client.post(f"{path}/{what}", order)
+        while job["state"] == "running":
             self.tick()
-            time.sleep(0.02)
+            job = client.get(f"/v1/jobs/{job['id']}", wait=1)
+        if job["state"] != "done":
+            raise StackError(f"{what} was not obeyed: {job}")
 
     def drain(
         self, since: Audit, progress: Progress | None = None, within_s: float = math.inf
@@ -399,16 +394,34 @@ def trial(
         services.stop()
 
 
-def variant(pipeline_file: Path, folder: Path, label: str, changes: Mapping[str, Any]) -> Path:
-    """Write the same pipeline with other settings, and with topics of its own."""
+def variant(
+    pipeline_file: Path,
+    folder: Path,
+    label: str,
+    changes: Mapping[str, Any],
+    snapshot: Path | None = None,
+) -> Path:
+    """Write the same pipeline with other settings, and with topics of its own.
+
+    It reads R from the `snapshot`, where one is named, and else from the database.
+    """
     settings = yaml.safe_load(pipeline_file.read_text())
     name = f"{settings['name']}-{label}"
     settings |= {**changes, "name": name}
     settings["source"].pop("topic", None)
     settings.pop("sink", None)
+    if snapshot:
+        settings["master"]["snapshot"] = str(snapshot)
     file = folder / f"{name}.yaml"
     write_atomically(file, yaml.safe_dump(settings, sort_keys=False))
     return file
+
+
+def metrics_of(services: Services) -> Iterator[tuple[str, str]]:
+    """What each process shows; control shows nothing."""
+    for service in services.all:
+        with contextlib.suppress(OSError):
+            yield service.name, _text(f"{service.url}/metrics")
 
 
 def _text(url: str) -> str:
@@ -424,6 +437,11 @@ def _count(seen: Audit, service: str, outcome: str) -> int:
     return seen.stages[service][outcome]
 
 
+def _answers(seen: Audit) -> int:
+    """Given by either phase."""
+    return seen.enriched + seen.unmatched
+
+
 def _hit_rate(before: Audit, after: Audit) -> float:
-    answered = after.enriched + after.unmatched - before.enriched - before.unmatched
+    answered = _answers(after) - _answers(before)
     return (after.hits - before.hits) / answered if answered else 0.0

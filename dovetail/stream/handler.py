@@ -86,18 +86,43 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How much a step takes at most, and how far apart steps start at least."""
+    """How much a step takes at most, and how often a stage makes one (decision 42)."""
 
     max_records: int
     max_bytes: int
     linger_s: float
-    """While little comes. A transaction costs the broker the same whatever it carries, so steps
-    grow longer with what the last one took, up to three times."""
+    """How far apart steps start at most while little comes, and for how long one goes on taking."""
+    share: float = 0.05
+    """The most of an idle stage's time that its transactions may take."""
 
-    def pause(self, taken: int) -> float:
-        """From the start of a step that took so many bytes to that of the next."""
+    def longest(self, taken: int) -> float:
+        """For a step that took so many bytes: up to three times as long, the more it took."""
         return self.linger_s * (1 + 2 * min(1.0, taken / A_LOT))
+
+    def pause(self, pace: Pace) -> float:
+        """From the start of the last step to that of the next, if all has been taken."""
+        idle = 1 - pace.busy
+        longest = self.longest(pace.taken)
+        return min(longest, pace.overhead_s / (self.share * idle**2)) if idle > 0 else longest
 
     def is_full(self, records: Records) -> bool:
         """Whether a step that takes these is about as large as one can be."""
         return len(records) >= self.max_records or len(records.data) > self.max_bytes * 3 // 4
+
+
+@dataclass(slots=True)
+class Pace:
+    """What a stage's steps are like, as of the last ones."""
+
+    overhead_s: float = 0.0
+    """What a step takes beside its work: the transaction. It grows as the machine gets busy."""
+    busy: float = 0.0
+    """The share of the time from the end of one step to the end of the next that was work."""
+    taken: int = 0
+    """Bytes that the last one took."""
+
+    def note(self, taken: int, worked_s: float, step_s: float, since_last_s: float) -> None:
+        """Enter a step: its work, all of it, and all since the end of the one before."""
+        self.taken = taken
+        self.busy = worked_s / since_last_s
+        self.overhead_s += (step_s - worked_s - self.overhead_s) / 4

@@ -14,6 +14,9 @@ no room. What it holds is never more than what can be read again: it is dropped 
 and when partitions move to another node. One that takes little at a time, for want of memory, takes
 several times in a step.
 
+A step ends when there is nothing more to take. Between two of them records gather for as long as
+keeps transactions to their share of the stage's time (docs/decisions/0042).
+
 While it is paused nothing more is consumed; what a handler holds is answered, the partitions stay
 this process's, and nobody notices but who waits for outputs. Paused, it can be told to read on from
 earlier offsets: they are committed with the ledger as it is, so that what comes again is counted
@@ -45,7 +48,7 @@ from dovetail.errors import Unavailable
 from dovetail.permissions import Operation, Permission, Resource
 from dovetail.stream import ledger as outcome
 from dovetail.stream.acls import refusal
-from dovetail.stream.handler import A_LOT
+from dovetail.stream.handler import A_LOT, Pace
 from dovetail.stream.ledger import Ledger
 from dovetail.stream.places import AstrayError, new_places
 from dovetail.stream.rdkafka import Consumer, KafkaFailure, Records
@@ -77,8 +80,7 @@ _UNSETTLED_S = 60.0
 within its time and ten seconds more."""
 _NEW_PARTITIONS_MS = 10_000
 _IDLE_S = 0.1
-_MORE_S = 0.01
-"""How long a step waits for more: a fetch takes about as long."""
+"""What comes ends the wait: so often a stage to which nothing comes makes a turn."""
 _LOOK_EVERY_S = 5.0
 """So often a stage to which nothing comes asks whether the broker is there."""
 _ANSWER_S = 3.0
@@ -119,7 +121,9 @@ class Loop:
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
+        self._step_ended = 0.0
         self._taken = 0
+        self._pace = Pace()
         self._was_full = False
         self._worked_s = 0.0
         self._spoilt = False
@@ -289,9 +293,11 @@ class Loop:
     def _linger(self) -> None:
         """Let records gather: a transaction costs the same for one event as for thousands.
 
-        Not behind a full step: more are there than the next one can take.
+        For as long as that keeps transactions to their share of the time, counted from the start
+        of the last step: what comes after a while of nothing is not waited for. Not behind a full
+        step: more are there than the next one can take.
         """
-        rest = self._step_started + self._size.pause(self._taken) - time.monotonic()
+        rest = self._step_started + self._size.pause(self._pace) - time.monotonic()
         if rest > 0 and not self._was_full:
             self._stopping.wait(rest)
 
@@ -331,7 +337,10 @@ class Loop:
         self._producer.commit(_TIMEOUT_S)
         counts = self._ledger.commit()
         self.counts.update(counts)
-        self._committed(counts, time.monotonic() - started)
+        ended = time.monotonic()
+        self._pace.note(self._taken, self._worked_s, ended - started, ended - self._step_ended)
+        self._step_ended = ended
+        self._committed(counts, ended - started)
 
     def _send_offsets(self, offsets: dict[int, int]) -> None:
         self._producer.send_offsets(
@@ -345,7 +354,7 @@ class Loop:
         )
 
     def _work(self, records: Records) -> set[int]:
-        """Let the handler work on these records, and on more while it is hungry and time is left.
+        """Let the handler work on these records, and on more that is there while it is hungry.
 
         Gives the partitions that they came from.
         """
@@ -357,10 +366,10 @@ class Loop:
             touched.update(records.partitions.tolist())
             self._handler.handle(records, self._producer, self._ledger)
             taken_for = time.monotonic() - self._step_started
-            over = taken_for > self._size.pause(self._taken)
+            over = taken_for > self._size.longest(self._taken)
             if over or self.paused or not self._handler.hungry:
                 return touched
-            records = self._consume(_MORE_S)
+            records = self._consume(0.0)
             if self._moved:
                 raise Unavailable("partitions moved in the middle of a step")
             if not len(records):

@@ -24,6 +24,7 @@ from dovetail.stream.writing import bury
 from services.mapper.handler import send_shed
 from services.mapper.overload import guard_of
 from services.mapper.skew import Skew
+from services.node.settings import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +121,7 @@ def _count(ledger: Ledger, name: str, partitions: SmallInts) -> None:
 
 
 def step(_: Pipeline) -> Step:
-    return Step(max_records=50_000, max_bytes=16 << 20, linger_s=0.1)
+    return Step(max_records=50_000, max_bytes=16 << 20, linger_s=0.1, share=SHARE)
 
 
 def require_ours(settings: Settings, topology: Topology) -> None:

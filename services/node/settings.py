@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
 
 
+SHARE = 0.2
+"""Of time for transactions: there are fewer than where every stage has its own."""
+
+
 def step(pipeline: Pipeline) -> Step:
     """No more than there is room for, should none of it be cached."""
-    return Step(max_records=50_000, max_bytes=shares(pipeline).arrivals, linger_s=0.1)
+    return Step(50_000, shares(pipeline).arrivals, linger_s=0.1, share=SHARE)

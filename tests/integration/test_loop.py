@@ -82,8 +82,8 @@ def new_loop(settings, source, handler, steps, writes=(), linger_s=0.5, stage=No
 
 
 @contextmanager
-def running(settings, source, handler, steps, writes=(), stage=None):
-    loop = running.loop = new_loop(settings, source, handler, steps, writes, stage=stage)
+def running(settings, source, handler, steps, writes=(), stage=None, linger_s=0.5):
+    loop = running.loop = new_loop(settings, source, handler, steps, writes, linger_s, stage)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -144,6 +144,16 @@ def test_who_takes_little_at_a_time_takes_several_times_in_a_step(settings, sour
     assert all(len(call) <= AT_ONCE for call in handler.calls)
     calls_a_step = [after - before for before, after in zip([0, *steps], steps, strict=False)]
     assert (max(calls_a_step) > 1) == hungry
+
+
+@pytest.mark.parametrize("hungry", [True, False])
+def test_an_idle_stage_commits_what_comes_however_long_its_steps_may_be(settings, source, hungry):
+    handler, steps = Recorder(hungry=hungry), []
+    with running(settings, source, handler, steps, linger_s=3600) as offsets:
+        for count in range(1, 6):
+            send(settings, source, [b"%d" % count])
+            await_(lambda count=count: committed(offsets) == count, "it waits for more")
+    assert steps == [1, 2, 3, 4, 5]
 
 
 def test_who_has_no_room_is_handed_nothing_and_everything_once_afterwards(settings, source):

@@ -63,6 +63,7 @@ def test_the_last_line_has_a_layouts_figures_by_its_name(figures):
         "split_over_lru": 2.0,
         # 8 s for a million events, where the script takes 10 s for half a million.
         "split_cpu_over_lru": 0.4,
+        "split_over_broker": 0.29,
         "split_p50_ms_1k": 120,
         "split_p99_ms_1k": 240,
         "split_p50_ms_20k": 300,
@@ -91,6 +92,13 @@ def test_a_second_layout_has_the_same_keys_under_its_own_name(figures):
     assert ours == theirs
     assert (result["fused_over_lru"], result["fused_start_s"]) == (3.0, 3.0)
     assert "fused: first output 3.0 s" in table(result)
+
+
+def test_what_was_drained_over_a_snapshot_is_compared_too(figures):
+    figures.layouts["split"].snapshot = drained(175_000.0)
+    result = summary(figures)
+    assert (result["split_snapshot_over_lru"], result["split_snapshot_over_broker"]) == (3.5, 0.5)
+    assert "split over a snapshot: 3.5 times the script, and 0.5" in table(result)
 
 
 def test_what_the_readme_quotes_is_still_there(figures):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from dovetail.stream.rdkafka.library import PRODUCER, UNASSIGNED_PARTITION, libr
 from dovetail.stream.rdkafka.partitions import offset_list
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +44,8 @@ _FREE, _COPY = 1, 2
 _REST_OF_TRANSACTION = -1
 _CONNECTED_S = 1.0
 _LOOK_S = 10.0
+_LOOK_MS = 10
+"""So often it is looked, in the end, whether everything is delivered."""
 QUEUE_MESSAGES, QUEUE_BYTES = 100_000, 24 << 20
 """What a stage's producer holds at most before whoever sends has to wait; the largest message fits.
 librdkafka takes some hundred bytes for a message beside its own."""
@@ -192,8 +195,24 @@ class Producer(Client):
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything queued is delivered; raise if something was not."""
-        check_code(self._lib.flush(self._handle, milliseconds(timeout_s)), "flushing")
+        check_code(self._deliver(timeout_s), "flushing")
         self._raise_undelivered()
+
+    def _deliver(self, timeout_s: float, enough: Callable[[], bool] = lambda: False) -> int:
+        """Have delivered what is queued; gives librdkafka's code.
+
+        Its own flush, that of a commit included, looks every 10 ms: it is woken by reports, and of
+        what is delivered there are none. So it is called again and again, at first after 1 ms.
+        """
+        end = time.monotonic() + timeout_s
+        code, look_ms = TIMED_OUT, 1
+        while code == TIMED_OUT and not enough():
+            left_ms = milliseconds(end - time.monotonic())
+            code = self._lib.flush(self._handle, min(look_ms, left_ms))
+            look_ms = min(_LOOK_MS, look_ms + 1)
+            if not left_ms:
+                break
+        return code
 
     # ── transactions ─────────────────────────────────────────────────────────────────────
 
@@ -242,9 +261,12 @@ class Producer(Client):
             else:
                 answer.set_result(error)
 
+        end = time.monotonic() + timeout_s + _LATE_S
         threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        # Two ways to the broker at once: the commit then finds nothing left to be delivered.
+        self._deliver(timeout_s, answer.done)
         try:
-            error = answer.result(timeout_s + _LATE_S)
+            error = answer.result(max(0.0, end - time.monotonic()))
         except TimeoutError:
             self._late = answer
             _late.append(answer)
@@ -258,6 +280,10 @@ class Producer(Client):
         Without a timeout it waits for what is left of transaction.timeout.ms, as librdkafka
         advises.
         """
+        if timeout_s is not None:
+            began = time.monotonic()
+            self._deliver(timeout_s)
+            timeout_s -= time.monotonic() - began
         check_error(self._lib.commit_transaction(self._handle, _limit(timeout_s)), "committing")
         self._raise_undelivered()
 
