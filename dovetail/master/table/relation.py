@@ -12,6 +12,7 @@ exactly by `PipelineRelation` (pipeline.py), in one snapshot a cycle.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from dovetail.join.exchange import Read, Request
     from dovetail.master.table.description import Description
+    from dovetail.master.table.types import Sent
 
 _ROOM_TO_GROW = 8
 """One page in so many is there for blocks to come."""
@@ -68,8 +70,8 @@ class PostgresRelation:
         self._description = description
         self._key = description.key(key)
         fields = [(name, sent(description.columns[name])) for name in columns]
-        self.codec = RowCodec(pa.schema([(name, field.arrow) for name, field in fields]))
-        self.key = pa.schema([(name, sent(description.columns[name]).arrow) for name in key])
+        self.codec = RowCodec(pa.schema([(name, _arrow(field)) for name, field in fields]))
+        self.key = pa.schema([(name, _arrow(sent(description.columns[name]))) for name in key])
         self._queries = Queries(description.table, self._key, columns_of(fields), where=where)
         self._texts = description.texts_among([*key, *columns])
         if description.may_be_long:
@@ -104,3 +106,10 @@ class PostgresRelation:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _arrow(sent: Sent) -> pa.DataType:
+    name, *given = re.findall(r"\w+", sent.arrow)
+    if name.startswith("decimal"):
+        return getattr(pa, name)(*map(int, given))
+    return pa.timestamp(*given) if given else pa.type_for_alias(name)
