@@ -21,7 +21,7 @@ import pyarrow as pa
 from dovetail.errors import TooLongError
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
-from dovetail.master.session import Session
+from dovetail.master.session import SETTINGS, Session
 from dovetail.master.table.queries import Queries, columns_of
 from dovetail.master.table.reader import TableReader
 from dovetail.master.table.records import RecordReader
@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 _ROOM_TO_GROW = 8
 """One page in so many is there for blocks to come."""
 
-SETTINGS = (
-    "SET default_transaction_read_only = on",
-    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
-    "SET max_parallel_workers_per_gather = 0",
-    "SET synchronize_seqscans = off",
-    "SET jit = off",
-)
 _CURE = "check the table, and what the database's user may read"
 
 
