@@ -18,13 +18,11 @@ import pyarrow as pa
 from dovetail.errors import ConfigError
 from dovetail.join.columns import Column
 from dovetail.join.memory import copy, load_int32, store_int32
+from dovetail.join.splice import SPARE
 from dovetail.kernels import kernel
 
 if TYPE_CHECKING:
     from dovetail.join.columns import Bytes, Ints
-
-SPARE = 1
-"""Bytes that an event ends with, and a master row starts with, for the splice."""
 
 
 class RowCodec:

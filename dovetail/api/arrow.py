@@ -24,8 +24,9 @@ from dovetail.errors import ConfigError
 from dovetail.join import phase
 from dovetail.join.entry import MasterRows
 from dovetail.join.exchange import Pages, Partition, Read
+from dovetail.join.splice import SPARE
 from dovetail.master.relation import BYTES_A_ROW, cut, first_rows, part
-from dovetail.rows import SPARE, RowCodec
+from dovetail.rows import RowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

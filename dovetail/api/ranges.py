@@ -14,8 +14,9 @@ import pyarrow as pa
 from dovetail.api.ordered import order_of
 from dovetail.join.overlap.conditions import Intervals
 from dovetail.join.overlap.exchange import IntervalEvents, IntervalRead
+from dovetail.join.splice import SPARE
 from dovetail.master.relation import BYTES_A_ROW
-from dovetail.rows import SPARE, RowCodec
+from dovetail.rows import RowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,9 +13,9 @@ from dovetail.api.sizes import ROWS_AT_ONCE, cuts, row_sizes
 from dovetail.errors import ConfigError
 from dovetail.join.entry import Entries
 from dovetail.join.exchange import NO_ANSWERS, Answers, Events
-from dovetail.join.splice import slices
+from dovetail.join.splice import SPARE, slices
 from dovetail.pipeline.hints import did_you_mean
-from dovetail.rows import SPARE, RowCodec
+from dovetail.rows import RowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -36,6 +36,8 @@ _NOTES = 64
 _SHARE, _LEAST_SLICE, _MOST_SLICE = 16, 1 << 20, 4 << 20
 _WHOLE = 1 << 62
 _NONE = np.zeros(0, np.int64)
+SPARE = 1
+"""Bytes that an event ends with, and a master row starts with, for the splice."""
 
 
 def slice_bytes(memory: int) -> int:

@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING
 from dovetail.errors import MasterDataError, SlowError, TooLongError, Unavailable
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
-from dovetail.master.session import Session
+from dovetail.master.session import SETTINGS, Session
 from dovetail.master.table.ahead import Ahead
 from dovetail.master.table.cycle import Cycle
 from dovetail.master.table.description import Key, describe
 from dovetail.master.table.json_rows import JSON_SETTINGS, NO_COLUMNS, JsonRows, json_row
 from dovetail.master.table.queries import Queries
 from dovetail.master.table.reader import TableReader, shortened
-from dovetail.master.table.relation import SETTINGS
 from dovetail.pipeline.spec import FieldType, KeyType
 
 if TYPE_CHECKING:

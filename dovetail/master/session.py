@@ -26,6 +26,13 @@ NETWORK: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+SETTINGS = (
+    "SET default_transaction_read_only = on",
+    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
+    "SET max_parallel_workers_per_gather = 0",
+    "SET synchronize_seqscans = off",
+    "SET jit = off",
+)
 _CONNECTION: dict[str, Any] = {
     **NETWORK,
     # A generic plan does not know how many keys are looked up, or how long a key range is.

@@ -1,7 +1,6 @@
-"""One record batch out of an Arrow stream that somebody else may have written.
+"""Where the numbers stand in an Arrow stream, and whether its columns can be trusted.
 
-Kernels trust a column's bounds, so they are looked at here, once, before anything else is. What is
-compressed is refused unread: ours never is, and a few bytes could stand for gigabytes.
+Kernels trust a column's bounds, so they are looked at here, once, before anything else is.
 """
 
 from __future__ import annotations
@@ -9,14 +8,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from dovetail.kernels import kernel
-from dovetail.stream.envelope import ForeignError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dovetail.join.columns import Bytes, Ints
 
 _VTABLE_HEAD = 4
@@ -38,49 +32,8 @@ def schema_in(stream: Bytes) -> bytes:
     return stream[: PREFIX + size].tobytes()
 
 
-def read_batch(stream: memoryview, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """Read the stream's one batch, whose columns of these names have to be of these types."""
-    try:
-        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
-        schema = _schema(messages.read_next_message())
-        body = messages.read_next_message()
-        _require_plain(body)
-        batch = pa.ipc.read_record_batch(body, schema)
-        batch.validate()
-        _require_types(batch, types)
-    except ForeignError:
-        raise
-    except (pa.ArrowException, OSError, StopIteration, struct.error, UnicodeDecodeError) as error:
-        raise ForeignError(f"a message is no batch: {error}") from None
-    return batch
-
-
-def _schema(head: pa.ipc.Message) -> pa.Schema:
-    if head.type != "schema":  # Arrow does not look, and would read beyond memory
-        raise ForeignError("a message is no batch: its stream does not begin with a schema")
-    return pa.ipc.read_schema(head)
-
-
-def _require_plain(body: pa.ipc.Message) -> None:
-    if body.type != "record batch" or _is_compressed(memoryview(body.metadata)):
-        raise ForeignError("a message is no batch: its stream is compressed, or holds no batch")
-
-
-def _require_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> None:
-    names = batch.schema.names
-    if len(set(names)) < len(names):
-        raise ForeignError("a message is no batch: a column is there twice")
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        expected = types.get(field.name)
-        if expected is not None and (field.type != expected or column.null_count):
-            raise ForeignError(
-                f"a message is no batch: {field.name} is {field.type}, and has to be {expected} "
-                f"without nulls"
-            )
-
-
-def _is_compressed(metadata: memoryview) -> bool:
-    """Whether the batch's body is; read from the flatbuffer, as pyarrow has no word for it."""
+def is_compressed(metadata: memoryview) -> bool:
+    """Whether a batch's body is; pyarrow has no word for it."""
     (message,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, message, _HEADER_FIELD)
     return bool(header) and _field(metadata, _target(metadata, header), _COMPRESSION_FIELD) != 0

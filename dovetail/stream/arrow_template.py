@@ -13,12 +13,10 @@ written here needs no Arrow to be read: its numbers say where everything is.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from dovetail.join.columns import Column, Spans
 from dovetail.join.memory import copy, store_int32, store_int64
@@ -35,7 +33,9 @@ if TYPE_CHECKING:
 
 _ALIGNED = 8
 _INT64 = 8
-_BINARY, _LONG = pa.large_binary(), pa.int64()
+LONG, SHORT, BINARY = "int64", "int32", "large_binary"
+"""What columns are of, as Arrow calls it."""
+_WIDTHS = {LONG: 8, SHORT: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,15 @@ if TYPE_CHECKING:
 class Template:
     """For columns of whole numbers and of bytes, by name and type; none has nulls."""
 
-    def __init__(self, columns: Sequence[tuple[str, pa.DataType]]) -> None:
-        schema = pa.schema(columns)
-        values = [pa.array([b"_" if kind == _BINARY else 1], kind) for _, kind in columns]
-        sample = bytes(pa.record_batch(values, schema=schema).serialize())
-        end = PREFIX + struct.unpack_from("<i", sample, 4)[0]
-        places = numbers_of(memoryview(sample)[PREFIX:end])
+    def __init__(self, columns: Sequence[tuple[str, str]], schema: bytes, sample: bytes) -> None:
+        """Take what Arrow wrote for these columns: a schema, and the metadata of any batch."""
+        places = numbers_of(memoryview(sample)[PREFIX:])
         assert not any(place % _ALIGNED for place in places)
         self._columns = columns
         self._numbers = (np.array(places) + PREFIX) // _ALIGNED
-        self._words = np.frombuffer(sample, np.int64, end // _ALIGNED).copy()
+        self._words = np.frombuffer(sample, np.int64).copy()
         self._words[self._numbers] = 0
-        self.schema = bytes(schema.serialize())
+        self.schema = schema
         """How each of its streams begins."""
 
     def message(self, head: Batch, columns: Sequence[Values]) -> Parcel:
@@ -111,11 +108,11 @@ class Template:
         for (name, kind), each in zip(self._columns, sizes, strict=True):
             values = stream[at : at + each[0]].copy()
             at += _aligned(each[0])
-            if kind == _BINARY:
+            if kind == BINARY:
                 found[name] = Column(stream[at : at + each[1]], values.view(np.int64))
                 at += _aligned(each[1])
             else:
-                found[name] = values.view(np.int64) if kind == _LONG else values.view(np.int32)
+                found[name] = values.view(np.int64) if kind == LONG else values.view(np.int32)
         return found
 
     def _sizes_in(self, numbers: list[int]) -> list[tuple[int, ...]]:
@@ -124,10 +121,10 @@ class Template:
         sizes: list[tuple[int, ...]] = []
         at = 1 + 2 * len(self._columns)  # behind the nodes
         for _, kind in self._columns:
-            if kind == _BINARY:
+            if kind == BINARY:
                 sizes.append(((rows + 1) * 8, numbers[at + 5]))
             else:
-                sizes.append((rows * kind.bit_width // 8,))
+                sizes.append((rows * _WIDTHS[kind],))
             at += 2 * (1 + len(sizes[-1]))
         return sizes
 

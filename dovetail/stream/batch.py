@@ -18,17 +18,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow as pa
 
 from dovetail.contracts.batch_pb2 import Batch
 from dovetail.join.columns import Column, Ints, JoinKeys, SmallInts, Spans
 from dovetail.join.entry import Entries
-from dovetail.stream.arrow_stream import ascending, objects, read_batch, schema_in
-from dovetail.stream.arrow_template import Picked, Template
+from dovetail.stream.arrow_samples import samples_of
+from dovetail.stream.arrow_stream import ascending, objects, schema_in
+from dovetail.stream.arrow_template import BINARY, LONG, SHORT, Picked, Template
 from dovetail.stream.envelope import ForeignError, opened
 
 if TYPE_CHECKING:
@@ -45,18 +44,18 @@ an event, small enough for every buffer on its way."""
 PIECE_EVENTS = 8_192
 """And no batch has more events than this, however small they are."""
 
-_TYPES = {
-    "key": pa.int64(),
-    "event": pa.large_binary(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.int64(),
-    "text": pa.large_binary(),
-    "event_time": pa.int64(),
-    "entry": pa.large_binary(),
+TYPES = {
+    "key": LONG,
+    "event": BINARY,
+    "partition": SHORT,
+    "offset": LONG,
+    "timestamp": LONG,
+    "text": BINARY,
+    "event_time": LONG,
+    "entry": BINARY,
 }
-_OPTIONAL = ("key", "text", "event_time", "entry")
-_NEEDED = _TYPES.keys() - set(_OPTIONAL)
+OPTIONAL = ("key", "text", "event_time", "entry")
+_NEEDED = TYPES.keys() - set(OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ class EventBatch:
         if self.entries is not None:
             columns["entry"] = values(self.entries)
         head = Batch(pipeline=pipeline, slot=slot, events=len(events), unfit=self.unfit)
-        return _template(tuple(columns)).message(head, list(columns.values()))
+        return _templates()[tuple(columns)].message(head, list(columns.values()))
 
     @classmethod
     def from_message(cls, message: bytes | Bytes) -> Self:
@@ -281,19 +280,18 @@ def _entries(batches: Sequence[EventBatch]) -> Column | None:
 
 
 @cache
-def _template(names: tuple[str, ...]) -> Template:
-    return Template([(name, _TYPES[name]) for name in names])
+def _templates() -> dict[tuple[str, ...], Template]:
+    """All that `EventBatch` is written with, by the names of the columns."""
+    return {
+        names: Template([(name, TYPES[name]) for name in names], *sample)
+        for names, sample in samples_of(list(TYPES), OPTIONAL).items()
+    }
 
 
 @cache
 def _usual() -> dict[bytes, Template]:
-    """All templates that `EventBatch` is written with, by how their streams begin."""
-    found = {}
-    for flags in product((False, True), repeat=len(_OPTIONAL)):
-        left_out = {name for name, flag in zip(_OPTIONAL, flags, strict=True) if flag}
-        template = _template(tuple(name for name in _TYPES if name not in left_out))
-        found[template.schema] = template
-    return found
+    """The same by how their streams begin."""
+    return {template.schema: template for template in _templates().values()}
 
 
 def _columns(stream: Bytes) -> dict[str, Any]:
@@ -301,13 +299,14 @@ def _columns(stream: Bytes) -> dict[str, Any]:
     template = _usual().get(schema_in(stream))
     columns = template.read(stream) if template else None
     if columns is None:  # of another release, or of somebody else
-        batch = read_batch(stream.data, _TYPES)
+        # Only then is Arrow needed, which takes 27 MiB, and pandas, which it looks for, 60.
+        from dovetail.stream.arrow_reader import read_batch  # noqa: PLC0415
+
+        batch = read_batch(stream.data, TYPES)
         columns = {
-            name: _from_arrow(column, stream)
-            if _TYPES[name] == pa.large_binary()
-            else column.to_numpy().copy()
+            name: _from_arrow(column, stream) if TYPES[name] == BINARY else column.to_numpy().copy()
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name in _TYPES
+            if name in TYPES
         }
     for column in columns.values():
         if isinstance(column, Column) and not ascending(column.bounds, len(column.data)):

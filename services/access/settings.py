@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
 from dovetail.web import is_loopback
-from services.access.tokens import LEAST_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +25,8 @@ log = logging.getLogger(__name__)
 _FILE, _TOKEN, _LOCAL = "DOVETAIL_ADMIN_TOKEN_FILE", "DOVETAIL_ADMIN_TOKEN", "DOVETAIL_LOCAL"
 _RATE = "DOVETAIL_REQUESTS"
 RATE = 50.0
+LEAST_LENGTH = 32
+"""Characters of a token that is given from outside."""
 SECRET_VARIABLES = (_TOKEN,)
 """What a process that is started by a service need not inherit."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 BELIEVED_S = 2.0
-LEAST_LENGTH = 32
-"""Characters of a token that is given from outside."""
 ENVIRONMENT = "environment"
 PASS, PASS_S = "pass", 60.0
 _RESERVED = (ENVIRONMENT, PASS)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from dovetail.errors import MasterDataError
 from dovetail.master.pipeline import key_of, queries_of, session_of
+from dovetail.master.session import SETTINGS
 from dovetail.master.table.cycle import Cycle
 from dovetail.master.table.description import describe
 from dovetail.master.table.json_rows import JSON_SETTINGS
-from dovetail.master.table.relation import SETTINGS
 from services.spark.jdbc import jdbc_options
 
 if TYPE_CHECKING:

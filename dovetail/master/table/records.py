@@ -22,9 +22,9 @@ from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import MasterRows
 from dovetail.join.keys import hash_text_many
 from dovetail.join.memory import copy, load_int32, load_int64, store_int32, store_int64
+from dovetail.join.splice import SPARE
 from dovetail.kernels import kernel
 from dovetail.master.table.types import DATE, DECIMAL, TEXT, TIME
-from dovetail.rows import SPARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ exactly by `PipelineRelation` (pipeline.py), in one snapshot a cycle.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 from dovetail.errors import TooLongError
 from dovetail.join.exchange import Pages, Partition
 from dovetail.join.phase import Relation
-from dovetail.master.session import Session
+from dovetail.master.session import SETTINGS, Session
 from dovetail.master.table.queries import Queries, columns_of
 from dovetail.master.table.reader import TableReader
 from dovetail.master.table.records import RecordReader
@@ -32,17 +33,11 @@ if TYPE_CHECKING:
 
     from dovetail.join.exchange import Read, Request
     from dovetail.master.table.description import Description
+    from dovetail.master.table.types import Sent
 
 _ROOM_TO_GROW = 8
 """One page in so many is there for blocks to come."""
 
-SETTINGS = (
-    "SET default_transaction_read_only = on",
-    # Pages have to come in their order: no helpers that race, no scan that joins another halfway.
-    "SET max_parallel_workers_per_gather = 0",
-    "SET synchronize_seqscans = off",
-    "SET jit = off",
-)
 _CURE = "check the table, and what the database's user may read"
 
 
@@ -68,8 +63,8 @@ class PostgresRelation:
         self._description = description
         self._key = description.key(key)
         fields = [(name, sent(description.columns[name])) for name in columns]
-        self.codec = RowCodec(pa.schema([(name, field.arrow) for name, field in fields]))
-        self.key = pa.schema([(name, sent(description.columns[name]).arrow) for name in key])
+        self.codec = RowCodec(pa.schema([(name, _arrow(field)) for name, field in fields]))
+        self.key = pa.schema([(name, _arrow(sent(description.columns[name]))) for name in key])
         self._queries = Queries(description.table, self._key, columns_of(fields), where=where)
         self._texts = description.texts_among([*key, *columns])
         if description.may_be_long:
@@ -104,3 +99,10 @@ class PostgresRelation:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _arrow(sent: Sent) -> pa.DataType:
+    name, *given = re.findall(r"\w+", sent.arrow)
+    if name.startswith("decimal"):
+        return getattr(pa, name)(*map(int, given))
+    return pa.timestamp(*given) if given else pa.type_for_alias(name)

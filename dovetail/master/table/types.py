@@ -18,8 +18,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from dovetail.errors import ConfigError
 from dovetail.pipeline.column_types import why_not_output
 
@@ -32,7 +30,8 @@ TEXT, NUMBER, DATE, TIME, DECIMAL = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    arrow: pa.DataType
+    arrow: str
+    """The type's name: what only sends it needs no Arrow."""
     code: int
     width: int = 0
     """Bytes of the value in Arrow; 0 if values differ in size."""
@@ -41,20 +40,20 @@ class Sent:
     """Whether the database has to cast it first."""
 
 
-_AS_TEXT = Sent(pa.large_string(), TEXT, as_text=True)
+_AS_TEXT = Sent("large_string", TEXT, as_text=True)
 _TYPES = {
-    "int2": Sent(pa.int16(), NUMBER, 2),
-    "int4": Sent(pa.int32(), NUMBER, 4),
-    "int8": Sent(pa.int64(), NUMBER, 8),
-    "float4": Sent(pa.float32(), NUMBER, 4),
-    "float8": Sent(pa.float64(), NUMBER, 8),
-    "bool": Sent(pa.bool_(), NUMBER, 1),
-    "text": Sent(pa.large_string(), TEXT),
-    "varchar": Sent(pa.large_string(), TEXT),
+    "int2": Sent("int16", NUMBER, 2),
+    "int4": Sent("int32", NUMBER, 4),
+    "int8": Sent("int64", NUMBER, 8),
+    "float4": Sent("float32", NUMBER, 4),
+    "float8": Sent("float64", NUMBER, 8),
+    "bool": Sent("bool", NUMBER, 1),
+    "text": Sent("large_string", TEXT),
+    "varchar": Sent("large_string", TEXT),
     "uuid": _AS_TEXT,
-    "date": Sent(pa.date32(), DATE, 4),
-    "timestamp": Sent(pa.timestamp("us"), TIME, 8),
-    "timestamptz": Sent(pa.timestamp("us", "UTC"), TIME, 8),
+    "date": Sent("date32", DATE, 4),
+    "timestamp": Sent("timestamp[us]", TIME, 8),
+    "timestamptz": Sent("timestamp[us, UTC]", TIME, 8),
 }
 _PRECISION = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
@@ -76,7 +75,7 @@ def _decimal(written: str) -> Sent:
     # Arrow has no negative scales, and no scale that is larger than the precision.
     precision, scale = max(precision - min(scale, 0), scale), max(scale, 0)
     if precision <= 38:
-        return Sent(pa.decimal128(precision, scale), DECIMAL, 16, scale)
+        return Sent(f"decimal128[{precision}, {scale}]", DECIMAL, 16, scale)
     if precision <= 76:
-        return Sent(pa.decimal256(precision, scale), DECIMAL, 32, scale)
+        return Sent(f"decimal256[{precision}, {scale}]", DECIMAL, 32, scale)
     return _AS_TEXT
