@@ -33,6 +33,14 @@ class Handler(ABC):
     def between_steps(self) -> None:
         """Called at every turn, also when nothing arrives."""
 
+    def behind(self, records: int) -> None:
+        """Told after every turn how many records are left to read, as of the last fetch."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it holds records that are not answered, be it for want of something else."""
+        return False
+
     @property
     def holds(self) -> bool:
         """Whether it keeps records beyond their step, and `drop` has to be called."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,14 @@ if TYPE_CHECKING:
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
+    from services.node.overload import NodeGuard
 
 STEP_S = 0.1
 """For so long a step goes on reading and answering."""
+_KEPT = 0.99
+"""Of what earlier batches say of how many events stand at a place of `mapped`."""
+_MOST_PLACES = 4
+"""Further apart two batches of a slot are only where something else was, or it was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class Around:
     require_ours: Callable[[], None] = lambda: None
     """Raises if another engine or layout has taken the pipeline over."""
     questions: Questions = field(default_factory=Questions)
+    guard: NodeGuard | None = None
+    """The one that the cache half asks; without it nothing is ever shed."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -83,12 +91,19 @@ class NodeHandler(Handler):
         self._require_ours = around.require_ours
         self._ours = False
         self._questions = around.questions
+        self._guard = around.guard
+        self._left = 0.0
         self._clock = around.clock
         self._writer = PartWriter(topology, around.latency)
         self._reading = Reading(self.disk, self._clock)
         self._memory = topology.pipeline.link(topology.number).memory
         # One share of events that find a row, whichever half has answered them.
         self.disk.answers.matches = self.cache.answers.matches
+
+    @property
+    def events_a_record(self) -> float:
+        """How many events stand at a place of what is read."""
+        return 1.0
 
     @abstractmethod
     def arrive(self, records: Records, producer: Producer) -> Iterator[Part]:
@@ -101,8 +116,12 @@ class NodeHandler(Handler):
         return True
 
     @property
+    def waits(self) -> bool:
+        return bool(self.disk.arrivals or self.disk.pending)
+
+    @property
     def busy(self) -> bool:
-        return bool(self.disk.arrivals or self.disk.pending) and self._reading.due
+        return self.waits and self._reading.due
 
     @property
     def full(self) -> bool:
@@ -118,7 +137,12 @@ class NodeHandler(Handler):
             self.cache.apply(change)
         self.cache.expire()
         self.cache.forget_evicted()
+        if self._guard:
+            self._guard.look(int(self._left) + self.disk.outside, self.disk.inside)
         self._questions.answer()
+
+    def behind(self, records: int) -> None:
+        self._left = records * self.events_a_record
 
     def waiting_for(self) -> str:
         return self._migrations.waiting_for() or self._reading.trouble
@@ -143,6 +167,8 @@ class NodeHandler(Handler):
         slow = self.disk.join.slow
         self.disk.drop()
         self.disk.join.slow = slow
+        if self._guard:
+            self._guard.drop()
         self._reading.forget()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
@@ -154,6 +180,8 @@ class NodeHandler(Handler):
     def close(self) -> None:
         self.disk.join.close()
         self._migrations.close()
+        if self._guard:
+            self._guard.close()
 
     # ── a step ───────────────────────────────────────────────────────────────────────────
 
@@ -161,19 +189,36 @@ class NodeHandler(Handler):
         slow = bool(self.disk.join.slow)
         if slow and self._reading.due:
             # First and once: a transaction's time begins with what is sent in it.
-            yield from self._reading.read() or ()
-        if len(records):
-            yield from self.arrive(records, producer)
+            with self._timed(reading=True):
+                yield from self._reading.read() or ()
         until = self._clock() + STEP_S
-        yield from self.disk.let_in()
-        while self._clock() < until and self._reading.due:
-            if slow or (answered := self._reading.read()) is None:
-                break
-            yield from answered
-            for part in self.disk.migrating():
-                self.cache.adopt(part)
+        with self._timed(reading=False):
+            if len(records):
+                yield from self.arrive(records, producer)
             yield from self.disk.let_in()
+        while self._clock() < until and self._reading.due:
+            with self._timed(reading=True):
+                if slow or (answered := self._reading.read()) is None:
+                    break
+                yield from answered
+                for part in self.disk.migrating():
+                    self.cache.adopt(part)
+            with self._timed(reading=False):
+                yield from self.disk.let_in()
         yield from self.disk.record()
+
+    @contextmanager
+    def _timed(self, *, reading: bool) -> Iterator[None]:
+        """Tell the guard what a part of a step takes, with the writing of it."""
+        if self._guard is None:
+            yield
+            return
+        began = self._clock()
+        try:
+            yield
+        finally:
+            spent = self._clock() - began
+            self._guard.worked(*((0.0, spent) if reading else (spent, 0.0)))
 
     # ── what it shows ────────────────────────────────────────────────────────────────────
 
@@ -182,6 +227,7 @@ class NodeHandler(Handler):
             "budget_bytes": self._memory,
             "held_bytes": self.cache.cache.allocated + self.disk.held_bytes,
             "cache_loaded": self._migrations.loaded,
+            **(self._guard.figures() if self._guard else {}),
             **self.cache.answers.matches.figures(),
             **self.cache.figures(),
             **self.disk.figures(),
@@ -195,6 +241,12 @@ class MappedNode(NodeHandler):
         super().__init__(around)
         self._reader = BatchReader(around.topology, around.topology.mapped)
         self._slots: set[int] = set()
+        self._read_to: dict[int, int] = {}
+        self._events = self._places = 0.0
+
+    @property
+    def events_a_record(self) -> float:
+        return self._events / self._places if self._places else 1.0
 
     def assign(self, partitions: list[int]) -> None:
         super().assign(partitions)
@@ -212,6 +264,11 @@ class MappedNode(NodeHandler):
         batches = self._reader.read(records, producer)
         for (slot, batch), offset in zip(batches, records.offsets.tolist(), strict=True):
             self.disk.arrive(slot, offset, batch)
+            # A transaction's end takes a place, too; and what was long ago counts the less.
+            places = min(offset - self._read_to.get(slot, offset - 1), _MOST_PLACES)
+            self._events = self._events * _KEPT + len(batch)
+            self._places = self._places * _KEPT + max(places, 1)
+            self._read_to[slot] = offset
         yield from ()
 
     def figures(self) -> dict[str, float]:

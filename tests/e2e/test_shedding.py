@@ -11,8 +11,8 @@ from collections import Counter
 import psycopg
 import pytest
 
-from dovetail.pipeline.spec import Engine
-from tests.e2e.conftest import ENGINE
+from dovetail.pipeline.spec import Engine, Layout
+from tests.e2e.conftest import ENGINE, LAYOUT
 
 KEYS = 400_000
 HOT = 40
@@ -56,7 +56,7 @@ def fill(database):
 @pytest.fixture
 def goods(database):
     fill(database)
-    if ENGINE is Engine.SPARK:
+    if ENGINE is Engine.SPARK or LAYOUT is Layout.FUSED:
         with psycopg.connect(database) as connection:
             connection.execute(BRAKE)
 
@@ -103,13 +103,13 @@ class HeldUp:
 
     def begin(self):
         """Let the disk phase stand still, where it is a process; else make every row slow."""
-        if self._pipeline.has_nodes:
+        if self._pipeline.has_phases:
             os.kill(self._pipeline.pid("disk_phase-0"), signal.SIGSTOP)
         else:
             self._brake(BRAKED_S)
 
     def end(self):
-        if self._pipeline.has_nodes:
+        if self._pipeline.has_phases:
             os.kill(self._pipeline.pid("disk_phase-0"), signal.SIGCONT)
         else:
             self._brake(0)

@@ -76,7 +76,7 @@ class Broker:
 
     def commit(self, offsets, producer):
         self.committed.update(offsets)
-        for message in producer.sent[self.topology.node_progress.name]:
+        for message in producer.sent[self.topology.told_progress.name]:
             progress = Progress.FromString(message.value)
             assert message.partition == progress.slot % SLOTS
             self.progress[progress.slot] = progress

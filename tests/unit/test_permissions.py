@@ -141,12 +141,23 @@ def test_a_fused_node_is_one_user_instead_of_the_stages():
         assert look in mine, "it starts when they have answered everything"
     assert topics(NODE, Operation.READ, fused) == {
         *(fused.source.name, fused.requests.name, fused.migrations.name),
-        *(fused.node_progress.name, fused.backfill.name, CONTROL_TOPIC),
+        *(fused.source_progress.name, fused.backfill.name, CONTROL_TOPIC),
     }
     written = {topic.name for topic in fused.stage(NODE).writes}
     assert topics(NODE, Operation.WRITE, fused) == {
         *(*written, STATS_TOPIC, fused.source.name, fused.requests.name)
     }
+
+
+def test_one_of_several_fused_nodes_may_take_the_source_in_as_well():
+    fused = Topology(SALES.pipeline.model_copy(update={"layout": Layout.FUSED, "nodes": 2}))
+    mine = set(permissions_of(fused, NODE))
+    for group in ("dovetail.sales.ingest", "dovetail.sales.cache_phase"):
+        assert Permission(Resource.GROUP, group, Operation.READ) in mine
+        assert Permission(Resource.TRANSACTIONAL_ID, f"{group}.", Operation.WRITE, True) in mine
+    assert {fused.source.name, fused.mapped.name} <= topics(NODE, Operation.READ, fused)
+    written = {topic.name for stage in fused.stages for topic in stage.writes}
+    assert written <= topics(NODE, Operation.WRITE, fused)
 
 
 def test_control_purges_what_the_split_layout_has_left_to_a_node():
