@@ -144,8 +144,8 @@ grafana: $(VENV)/ready ## Write deploy/grafana/dashboards from the modules besid
 	$(BIN)/python -m deploy.grafana
 
 .PHONY: chaos
-chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000, ENGINE=services|spark)
-	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE)) $(if $(ENGINE),--engine $(ENGINE))
+chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000, ENGINE=services|spark, LAYOUT=split|fused)
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(LAYOUT),--layout $(LAYOUT))
 
 .PHONY: fuzz
 fuzz: $(VENV)/ready ## Random search: mutated inputs, property tests, requests to the API (SECONDS=30 a target, SEED=, TARGET=)

@@ -62,7 +62,7 @@ class NodeGuard:
         self._limit = when_behind
         memory_s = min(max(when_behind / 2, 1.0), 30.0)
         self._shedder = Shedder(when_behind, strategy, memory_s)
-        self._events, self._misses = _Gate(memory_s), _Gate(memory_s)
+        self._events, self._misses = _Gate(memory_s, saved_s=_SAVED_S), _Gate(memory_s)
         self._miss_share = 1.0
         self._looked_at = clock()
         self._seen = self._missed = self._kept = 0
@@ -160,8 +160,10 @@ class NodeGuard:
 class _Gate:
     """Room for as many events as can be served, of the time that there is for them."""
 
-    def __init__(self, memory_s: float) -> None:
+    def __init__(self, memory_s: float, saved_s: float = 0.0) -> None:
+        """It begins with the room of so many seconds."""
         self._rate = Rate(memory_s)
+        self._saved_s = saved_s
         self.share = 1.0
         self._room = 0.0
         self._at: float | None = None
@@ -180,8 +182,8 @@ class _Gate:
         if self._rate.value is None:
             return float("inf")
         rate = self.rate * self.share
-        if self._at is not None:
-            self._room = min(self._room + rate * (at - self._at), rate * _SAVED_S)
+        since = self._saved_s if self._at is None else at - self._at
+        self._room = min(self._room + rate * since, rate * _SAVED_S)
         self._at = at
         return self._room
 

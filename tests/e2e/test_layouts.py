@@ -1,4 +1,4 @@
-"""A drained pipeline changes its layout and its number of fused nodes; an undrained one does not."""
+"""A drained pipeline changes its layout and number of fused nodes; an undrained one does not."""
 
 from __future__ import annotations
 
