@@ -21,7 +21,7 @@ import time
 from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -59,6 +59,14 @@ _MOST_PLACES = 4
 """Further apart two batches of a slot are only where something else was, or it was away."""
 
 
+class PartitionProgress(Protocol):
+    """What a partition's last owner has answered above its offset; `ProgressReader` over Kafka."""
+
+    def read(self, slot: int, number: int) -> Progress: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """What a node works with: its halves, and what they need of the world."""
@@ -68,8 +76,7 @@ class Around:
     cache: CacheHalf
     disk: DiskHalf
     migrations: Migrations
-    progress: Callable[[int, int], Progress]
-    """Reads what a partition's last owner has answered above its offset."""
+    progress: PartitionProgress
     latency: Latency
     require_ours: Callable[[], None] = lambda: None
     """Raises if another engine or layout has taken the pipeline over."""
@@ -159,7 +166,7 @@ class NodeHandler(Handler):
             self._require_ours()
             self._ours = True
         number = ledger.progress(partition)
-        progress = self._progress(partition, number) if number else None
+        progress = self._progress.read(partition, number) if number else None
         self.disk.open(partition, ledger.count(partition, outcome.IN), progress)
 
     def drop(self) -> None:
@@ -180,6 +187,7 @@ class NodeHandler(Handler):
     def close(self) -> None:
         self.disk.join.close()
         self._migrations.close()
+        self._progress.close()
         if self._guard:
             self._guard.close()
 

@@ -80,7 +80,7 @@ def _around(context: Context, window: Window) -> Around:
         cache,
         disk,
         MigrationReader(settings, topology.migrations, int_key=pipeline.key_type is KeyType.INT),
-        ProgressReader(settings, topology.told_progress).read,
+        ProgressReader(settings, topology.told_progress),
         context.metrics.latency,
         partial(require_ours, settings, topology),
         questions,

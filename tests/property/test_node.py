@@ -91,6 +91,9 @@ class Broker:
         assert found.number == number
         return found
 
+    def close(self):
+        pass
+
 
 class Node:
     """A handler with the loop around it, a turn at a time."""
@@ -123,7 +126,7 @@ class Node:
             half,
             both,
             MemoryMigrations(),
-            broker.read,
+            broker,
             Latency(),
             clock=self._clock,
         )
