@@ -27,6 +27,10 @@ class Handler(ABC):
     def open(self, partition: int, ledger: Ledger) -> None:
         """A partition is read from its committed offset on; the ledger has what stands there."""
 
+    def answered_below(self, partition: int, offset: int, ledger: Ledger) -> int:  # noqa: ARG002
+        """How many events of the partition between its committed offset and this one are."""
+        return 0
+
     def revoke(self, partitions: list[int]) -> None:
         """These partitions are another's now; called between steps only."""
 

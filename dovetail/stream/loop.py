@@ -598,13 +598,15 @@ class Loop:
         """Commit where partitions are read from, with what was lost of them."""
         started = time.monotonic()
         for partition, place in places.items():
-            if place.lost:
+            lost = place.lost
+            if lost:
+                lost -= self._handler.answered_below(partition, place.offset, self._ledger)
                 log.error(
                     "events were deleted before they were read: keep them longer (retention.ms)",
-                    extra={"partition": partition, "events": place.lost, "from": place.offset},
+                    extra={"partition": partition, "events": lost, "from": place.offset},
                 )
-            self._ledger.add(partition, outcome.IN, place.lost)
-            self._ledger.add(partition, outcome.LOST, place.lost)
+            self._ledger.add(partition, outcome.IN, lost)
+            self._ledger.add(partition, outcome.LOST, lost)
         self._producer.begin()
         self._send_offsets({partition: place.offset for partition, place in places.items()})
         self._producer.commit(_TIMEOUT_S)

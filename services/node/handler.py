@@ -27,6 +27,7 @@ import numpy as np
 
 from dovetail.join.mapper import Mapper
 from dovetail.node.reading import Reading
+from dovetail.node.source_window import answered_below
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
@@ -165,9 +166,12 @@ class NodeHandler(Handler):
         if not self._ours:
             self._require_ours()
             self._ours = True
-        number = ledger.progress(partition)
-        progress = self._progress.read(partition, number) if number else None
+        progress = self._told(partition, ledger)
         self.disk.open(partition, ledger.count(partition, outcome.IN), progress)
+
+    def _told(self, partition: int, ledger: Ledger) -> Progress | None:
+        number = ledger.progress(partition)
+        return self._progress.read(partition, number) if number else None
 
     def drop(self) -> None:
         self._ours = False
@@ -316,6 +320,10 @@ class SourceNode(NodeHandler):
             self._skew.add(np.bincount(slots, minlength=self._mapper.count), self._clock())
             for piece in replace(batch, slots=slots).pieces(PIECE_BYTES):
                 self.disk.arrive(UNMAPPED, 0, piece)
+
+    def answered_below(self, partition: int, offset: int, ledger: Ledger) -> int:
+        progress = self._told(partition, ledger)
+        return 0 if progress is None else answered_below(progress, offset)
 
     def figures(self) -> dict[str, float]:
         return {**super().figures(), **self._skew.figures()}
