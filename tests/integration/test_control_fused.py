@@ -11,9 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from dovetail.contracts.control_pb2 import Heartbeat
 from dovetail.stream.topics import admin_of, beginnings
-from dovetail.topology import INGEST, MAPPER, NODE, STATS_TOPIC
+from dovetail.topology import INGEST, MAPPER, NODE, STATS_TOPIC, Topology
 from services.access.roles import Role
 from services.control.purge import Purge
+from services.control.routes.look import _owners
 from services.control.store.commands import DRAIN
 from services.control.store.pipelines import API, NewRevision
 from tests.integration.control_kit import running_control
@@ -129,6 +130,12 @@ def test_the_node_owns_every_slot_whatever_its_partitions_of_the_source_are(cont
         slots = client.get("/v1/slots").json()
         assert len(slots) == control.hub.pipeline.slots
         assert {(one["cache_phase"], one["disk_phase"]) for one in slots} == {(0, 0)}
+
+
+def test_of_several_nodes_each_owns_the_slots_that_it_says(control, node):
+    two = Topology(control.hub.pipeline.model_copy(update={"nodes": 2}))
+    assert _owners(control.hub, two, 0) == (0, 0)
+    assert _owners(control.hub, two, 2) == (None, None), "nobody has said that it has that one"
 
 
 def test_it_is_asked_for_what_the_phases_are_asked_else(control, node):

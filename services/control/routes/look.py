@@ -147,10 +147,10 @@ def _link(hub: Hub, name: str, link: int) -> tuple[Pipeline, Topology]:
 def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | None]:
     """The nodes whose cache phase and disk phase hold a slot; None while nobody does.
 
-    Where one service does both, its partitions are the source's, and slots go to nodes in turn.
+    Whoever joins what it reads from the source has no slots: they go to Spark's nodes in turn.
     """
     now = time.monotonic()
-    if topology.in_one:
+    if topology.by_spark or topology.alone:
         there = any(member.state(now) != GONE for member in hub.monitor.members())
         node = slot % topology.pipeline.nodes if there else None
         return node, node
