@@ -382,6 +382,11 @@ class Topology:
         phases = tuple(stage.service for stage in self.phases)
         return (INGEST, *phases) if self.number == 1 else phases
 
+    @property
+    def services(self) -> tuple[Stage, ...]:
+        """The stages with processes of their own: intake runs in a node's, beside its own."""
+        return tuple(stage for stage in self.stages if stage.kind != INTAKE)
+
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """Control, and all of the pipeline in the order in which the data flows."""
@@ -389,8 +394,7 @@ class Topology:
             return (Process(CONTROL), Process(ENRICH))
         of_stages = (
             Process(stage.service, node)
-            for stage in self.stages
-            if stage.kind != INTAKE  # a node's process runs it beside its own
+            for stage in self.services
             for node in (range(self.pipeline.nodes) if stage.per_node else (None,))
         )
         return (Process(CONTROL), *of_stages)
@@ -400,7 +404,7 @@ class Topology:
         """The services that control commands; the first of them takes the events in."""
         if self.by_spark:
             return (ENRICH,)
-        return tuple(stage.service for stage in self.stages if stage.kind != INTAKE)
+        return tuple(stage.service for stage in self.services)
 
     @cached_property
     def handovers(self) -> tuple[Handover, ...]:

@@ -271,7 +271,7 @@ class StageService:
         """Serve until told to stop; return the process's exit code."""
         end_in_order()
         self._server.run()
-        if isinstance(self._failure, NotAllowedError):
+        if isinstance(self._failure, ConfigError | NotAllowedError):
             # Once more and last, in plain words: whoever looks for the reason looks there.
             print(f"{self._name}: {self._failure}", file=sys.stderr)
             return exit_code(self._failure)

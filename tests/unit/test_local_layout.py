@@ -50,6 +50,14 @@ def test_the_node_is_one_process(tmp_path):
     assert node.process._command[:3] == [sys.executable, "-m", "services.node.main"]
 
 
+def test_a_node_more_is_one_process_more(tmp_path):
+    home = Home(tmp_path)
+    two = FUSED.model_copy(update={"nodes": 2})
+    services = Services(home, two, FILE, {}, Ports(home, {}, {}), print)
+    assert {stage.service for stage in services._stages} == {NODE}
+    assert [one.name for one in services.all] == [CONTROL, "node-0", "node-1"]
+
+
 def test_who_does_the_work_of_a_stage_is_the_node():
     pipeline = RunningPipeline.__new__(RunningPipeline)
     pipeline.topology = Topology(FUSED)
