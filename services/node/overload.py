@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
+_MEMORY_S = 2.0
+"""What is served is a mean over so long."""
 _SAVED_S = 2.0
 """Room that was not used is kept for so long."""
 
@@ -62,7 +64,7 @@ class NodeGuard:
         self._limit = when_behind
         memory_s = min(max(when_behind / 2, 1.0), 30.0)
         self._shedder = Shedder(when_behind, strategy, memory_s)
-        self._events, self._misses = _Gate(memory_s, saved_s=_SAVED_S), _Gate(memory_s)
+        self._events, self._misses = _Gate(saved_s=_SAVED_S), _Gate()
         self._miss_share = 1.0
         self._looked_at = clock()
         self._seen = self._missed = self._kept = 0
@@ -149,9 +151,13 @@ class NodeGuard:
         return doors.admit(keys, now, self._miss_share)
 
     def _open(self, seconds: float) -> None:
-        """Say how fast either goes on while it sheds: what waits has to become less."""
+        """Say how fast either goes on while it sheds.
+
+        What waits has to become less where it is much. Where it is little, more goes on than was
+        served last: a read of few keys takes its time, and says nothing of one of many.
+        """
         wait = self._shedder.behind
-        share = min(max(1.5 - wait / self._limit, 0.5), 1.0)
+        share = min(max(1.5 - wait / self._limit, 0.5), 1.5)
         busy = (self._seen - self._before[0]) / max(self._events.rate * seconds, 1e-9)
         self._misses.share = share * (1.0 - min(busy, 0.5))
         self._events.share = share
@@ -160,9 +166,9 @@ class NodeGuard:
 class _Gate:
     """Room for as many events as can be served, of the time that there is for them."""
 
-    def __init__(self, memory_s: float, saved_s: float = 0.0) -> None:
+    def __init__(self, saved_s: float = 0.0) -> None:
         """It begins with the room of so many seconds."""
-        self._rate = Rate(memory_s)
+        self._rate = Rate(_MEMORY_S)
         self._saved_s = saved_s
         self.share = 1.0
         self._room = 0.0

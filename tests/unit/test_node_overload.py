@@ -119,3 +119,13 @@ def test_what_waited_and_is_read_again_does_not_count_as_answered():
     node.run(60, rate=1_000)
     assert node.guard.figures()["shedding"] == 0
     assert behind(node) < 1
+
+
+def test_what_little_was_let_in_is_not_taken_for_all_that_can_be_served():
+    # A read takes its time however few keys it is for.
+    node = Node(serves=10, room=100)
+    node.run(200, rate=2_000)
+    assert node.guard.figures()["shedding"] == 1
+    node.serves = 10_000
+    node.run(60, rate=2_000)
+    assert node.guard.figures()["shedding"] == 0
