@@ -101,7 +101,7 @@ class PartWriter:
         of, events = part.of, part.events
         places = of.partitions[events], of.offsets[events]
         if self._onward is not None:
-            self._onward.send(producer, part.slot, part.outputs, *places, of.timestamps[events])
+            self._onward.send(producer, part.slots, part.outputs, *places, of.timestamps[events])
             return
         producer.send_many(
             self._topology.enriched.name,
