@@ -35,7 +35,7 @@ CREATE FUNCTION braked() RETURNS bool LANGUAGE plpgsql VOLATILE AS
 ALTER TABLE goods RENAME TO fast;
 CREATE VIEW goods AS SELECT * FROM fast WHERE braked();
 """
-BRAKED_S = 0.002
+BRAKED_S = 0.002 if ENGINE is Engine.SPARK else 0.0005
 """For each row that is read."""
 
 
@@ -122,6 +122,9 @@ class HeldUp:
 @pytest.mark.timeout(600)
 def test_an_overload_is_shed_and_accounted_for_and_ends_by_itself(run_pipeline, goods, database):
     spec = {**SPEC, "overload": {"shed": "auto", "when_behind": WHEN_BEHIND}}
+    if LAYOUT is Layout.FUSED:
+        # PostgreSQL has no statistics of a view, and `auto` would look up one key a query.
+        spec["algorithm"] = "srj"
     with run_pipeline(spec) as pipeline:
         sales, held_up = Sales(pipeline), HeldUp(pipeline, database)
         mapper = pipeline.process_of("mapper")
