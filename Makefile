@@ -48,7 +48,8 @@ test-pipeline: $(VENV)/ready ## Whole pipelines: the end-to-end tests, and jobs 
 FAULT_TESTS := tests/e2e/test_order.py::test_the_order_is_kept_when_services_are_killed_and_slots_move \
 	tests/e2e/test_chain.py::test_phases_of_a_chain_are_killed_and_the_output_stays_exact \
 	tests/e2e/test_kill.py::test_while_the_database_is_cut_off_the_disk_phase_waits_and_then_goes_on \
-	tests/e2e/test_http.py::test_a_request_is_sent_once_whenever_ingest_is_killed
+	tests/e2e/test_http.py::test_a_request_is_sent_once_whenever_ingest_is_killed \
+	tests/e2e/test_layouts.py
 
 # What to look at when `make test` takes too long.
 SLOWEST := --durations=15 --durations-min=5
@@ -83,6 +84,17 @@ ON_SPARK_TESTS := $(addprefix tests/e2e/test_spark_,enrich.py forgetting.py)
 test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with engine: spark
 	DOVETAIL_ENGINE=spark DOVETAIL_SPARK=1 $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(WATCH_TESTS) $(SECURE_TESTS) $(ON_SPARK_TESTS)) $(TESTS)
 
+# Over a stack of its own, with a PostgreSQL that was built with TLS.
+SECURE_TESTS := $(wildcard tests/e2e/test_secure*.py) tests/e2e/test_permissions.py
+
+# Spark has no layouts; the secured tests take away what each service of the split layout needs
+# (what a fused node needs is in tests/unit/test_permissions.py); the last has the layout anyway.
+NOT_FUSED := $(wildcard tests/e2e/test_spark_*.py) $(SECURE_TESTS) tests/e2e/test_fused.py
+
+.PHONY: test-fused
+test-fused: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with layout: fused
+	DOVETAIL_TESTED_LAYOUT=fused $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(NOT_FUSED)) $(TESTS)
+
 .PHONY: test-cluster
 test-cluster: $(VENV)/ready ## A job on a real Spark cluster of one master and two workers on this machine
 	$(PYTEST) tests/cluster $(TESTS)
@@ -94,9 +106,6 @@ CONTROL_TESTS := tests/e2e/test_control.py $(WATCH_TESTS)
 .PHONY: test-control
 test-control: $(VENV)/ready ## A running pipeline controlled and watched: API, command line, Prometheus
 	$(PYTEST) $(CONTROL_TESTS) $(TESTS)
-
-# Over a stack of its own, with a PostgreSQL that was built with TLS.
-SECURE_TESTS := $(wildcard tests/e2e/test_secure*.py) tests/e2e/test_permissions.py
 
 .PHONY: test-secure
 test-secure: $(VENV)/ready ## A secured stack, and each service with each of its permissions taken away
@@ -144,8 +153,8 @@ grafana: $(VENV)/ready ## Write deploy/grafana/dashboards from the modules besid
 	$(BIN)/python -m deploy.grafana
 
 .PHONY: chaos
-chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000, ENGINE=services|spark)
-	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE)) $(if $(ENGINE),--engine $(ENGINE))
+chaos: $(VENV)/ready ## Kill and restart everything under load, then compare with SQL (SEED=, MINUTES=5, ALGORITHM=srj, RATE=3000, ENGINE=services|spark, LAYOUT=split|fused)
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ALGORITHM),--algorithm $(ALGORITHM)) $(if $(RATE),--rate $(RATE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(LAYOUT),--layout $(LAYOUT))
 
 .PHONY: fuzz
 fuzz: $(VENV)/ready ## Random search: mutated inputs, property tests, requests to the API (SECONDS=30 a target, SEED=, TARGET=)

@@ -31,7 +31,6 @@ from dovetail.topology import (
     DISK_PHASE,
     ENRICH,
     INGEST,
-    INTAKE,
     MAPPER,
     NODE,
     STATS_TOPIC,
@@ -138,12 +137,9 @@ def _needed(topology: Topology, service: str) -> Iterator[Permission]:
         yield from _OTHERS[service](topology)
     else:
         stage = topology.stage(service)
-        yield from _of_stage(topology, stage)
+        for one in topology.of_process(service):
+            yield from _of_stage(topology, one)
         yield from _of_kind(topology.links[stage.link - 1], stage.kind)
-        if service == NODE:  # of several nodes each takes events in, as the same user
-            for intake in topology.stages:
-                if intake.kind == INTAKE:
-                    yield from _of_stage(topology, intake)
 
 
 def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
@@ -155,6 +151,9 @@ def _of_stage(topology: Topology, stage: Stage) -> Iterator[Permission]:
     for topic in stage.writes:
         yield writes(topic.name)
         yield describes_settings(topic.name)
+    # Whether it has written before (forgotten.py).
+    for topic in topology.witnesses(stage):
+        yield Permission(Resource.TOPIC, topic.name, Operation.DESCRIBE)
     yield from reads(CONTROL_TOPIC)
     yield writes(STATS_TOPIC)
 
@@ -167,7 +166,7 @@ def _of_kind(link: Topology, kind: str) -> Iterator[Permission]:
     elif kind == NODE:
         yield from _of_first(link) if link.number == 1 else _sees_spark(link)
         yield from reads(link.migrations.name)
-        yield from reads(link.node_progress.name)
+        yield from reads(link.told_progress.name)
         # Whether the split layout has left anything (engines.py).
         yield from _of_audit(link)
     elif kind == MAPPER and link.pipeline.overload:

@@ -22,7 +22,9 @@ goes on with its ledger, so that a drained pipeline can change its layout.
 
 Of several nodes each maps its share of the source to the slots of all, and joins its own:
 
-    <source> ─► intake ─► mapped ─► node ─► enriched, unmatched, parked
+    <source> ─► intake ─► mapped ─► node ─► enriched, unmatched, parked, shed
+                  │
+             dead-letter
 
 In a chain every further table is a link with a cache phase and a disk phase of its own, and topics
 between them, named by its number. What would go to `enriched` goes on to the next link's `mapped`,
@@ -227,8 +229,25 @@ class Topology:
 
     @cached_property
     def node_progress(self) -> Topic:
-        """What a fused node has answered above what is committed of what it reads."""
+        """What a fused node has answered above what is committed of its slots."""
         return self._own("node-progress", Keeps.LATEST)
+
+    @cached_property
+    def source_progress(self) -> Topic:
+        """The same of the source, where a single node reads it."""
+        return self._topic("source-progress", self.pipeline.slots, Keeps.LATEST)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a fused node reads the source itself, for this link."""
+        return self.fused and self.number == 1 and self.pipeline.nodes == 1
+
+    @property
+    def told_progress(self) -> Topic:
+        """Where is told what is answered above what is committed, in this layout."""
+        if not self.fused:
+            return self.progress
+        return self.source_progress if self.alone else self.node_progress
 
     @cached_property
     def enriched(self) -> Topic:
@@ -315,19 +334,21 @@ class Topology:
     @cached_property
     def _intake(self) -> Stage:
         """Of several nodes, each maps its share of the source to the slots of all of them."""
-        writes = (self.mapped, self.dead_letter, self.shed)
+        writes = (self.mapped, self.dead_letter)
         return Stage(INTAKE, self.source, writes, per_node=True, goes_on_with=INGEST)
 
     @cached_property
     def _node(self) -> Stage:
         """A single node reads the source itself; one of several, and one behind it, its slots."""
-        alone = self.number == 1 and self.pipeline.nodes == 1
+        alone = self.alone
         onward = self.enriched if self.next is None else self.next.mapped
-        first = (self.dead_letter, self.shed) if alone else (self.foreign,)
+        further = [self.dead_letter if alone else self.foreign]
+        if self.pipeline.overload:
+            further.append(self.shed)
         return Stage(
             self.service(NODE),
             self.source if alone else self.mapped,
-            (onward, self.unmatched, self.parked, *first, self.node_progress),
+            (onward, self.unmatched, self.parked, *further, self.told_progress),
             per_node=True,
             link=self.number,
             goes_on_with=INGEST if alone else self.service(CACHE_PHASE),
@@ -361,6 +382,11 @@ class Topology:
         phases = tuple(stage.service for stage in self.phases)
         return (INGEST, *phases) if self.number == 1 else phases
 
+    @property
+    def services(self) -> tuple[Stage, ...]:
+        """The stages with processes of their own: intake runs in a node's, beside its own."""
+        return tuple(stage for stage in self.stages if stage.kind != INTAKE)
+
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """Control, and all of the pipeline in the order in which the data flows."""
@@ -368,8 +394,7 @@ class Topology:
             return (Process(CONTROL), Process(ENRICH))
         of_stages = (
             Process(stage.service, node)
-            for stage in self.stages
-            if stage.kind != INTAKE  # a node's process runs it beside its own
+            for stage in self.services
             for node in (range(self.pipeline.nodes) if stage.per_node else (None,))
         )
         return (Process(CONTROL), *of_stages)
@@ -379,7 +404,7 @@ class Topology:
         """The services that control commands; the first of them takes the events in."""
         if self.by_spark:
             return (ENRICH,)
-        return tuple(stage.service for stage in self.stages if stage.kind != INTAKE)
+        return tuple(stage.service for stage in self.services)
 
     @cached_property
     def handovers(self) -> tuple[Handover, ...]:
@@ -404,11 +429,29 @@ class Topology:
         either = (*self.stages, *self.ledgers)
         return next(stage for stage in either if stage.service == service)
 
+    def of_process(self, service: str) -> tuple[Stage, ...]:
+        """A service's stage, and whatever runs beside it in the same process."""
+        beside = (one for one in self.stages if one.kind == INTAKE and service == NODE)
+        return (self.stage(service), *beside)
+
     def doing(self, kind: str) -> str:
         """The service that does the work of a kind of stage for this link, in this layout."""
         if self.by_spark:
             return ENRICH
         return self.service(NODE if self.fused else kind)
+
+    def witnesses(self, stage: Stage) -> tuple[Topic, ...]:
+        """The topics of which any shows that the stage's group has committed, in any layout.
+
+        What a mapper writes a fused node writes, too; but what was missed has passed a mapper.
+        """
+        link = self.links[stage.link - 1]
+        return {
+            INGEST: (link.clean, link.mapped, link.source_progress),
+            MAPPER: (link.missed,),
+            CACHE_PHASE: (link.missed, link.node_progress),
+            DISK_PHASE: (link.progress,),
+        }[stage.keeper.partition(".")[0]]
 
     def group(self, service: str) -> str:
         """The consumer group in which all nodes of a service share its topic's partitions."""
@@ -424,6 +467,7 @@ class Topology:
             yield link.migrations
             yield link.progress
             yield link.node_progress
+        yield self.source_progress
         yield self.enriched
         yield self.unmatched
         yield self.dead_letter

@@ -52,18 +52,21 @@ if TYPE_CHECKING:
 _BUDGET = 1 << 20
 
 
-def warm_stage(kind: str, pipeline: Pipeline) -> None:
-    """Load what a stage runs, and little else; compile what is not compiled yet."""
+def warm_stage(service: str, pipeline: Pipeline) -> None:
+    """Load what a stage runs, and little else; compile what is not compiled yet.
+
+    What the further tables of a chain take in are batches, be it by a phase or by a fused node.
+    """
     topology = Topology(pipeline)
-    if kind == NODE:
+    if service == NODE:
         warm(pipeline)
         return
-    if kind == INGEST:
+    if service == INGEST:
         warm_door()
         _warm_ingest(pipeline, topology)
         return
     compile_kernels()
-    if kind == MAPPER:
+    if service == MAPPER:
         _warm_mapper(pipeline, topology, [_batch(pipeline)])
     else:
         _warm_phases(pipeline, topology, [_batch(pipeline, 0)])

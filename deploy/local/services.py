@@ -89,7 +89,7 @@ class Services:
         self._ports = ports
         self._report = report
         topology = Topology(pipeline)
-        self._stages = topology.stages
+        self._stages = topology.services
         self._ready_within_s = _READY_WITHIN_S[pipeline.engine]
         self._environment = {
             # Open to this machine, as long as nothing is bound to another address.

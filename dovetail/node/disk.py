@@ -107,6 +107,21 @@ class DiskHalf:
         return len(self._arrivals)
 
     @property
+    def outside(self) -> int:
+        """Events that have arrived and are not let in."""
+        return sum(len(one.batch) for one in self._arrivals if one.batch is not None)
+
+    @property
+    def inside(self) -> int:
+        """Events that wait for R, or for room to."""
+        waiting = self.pending
+        for one in self._arrivals:
+            waiting += sum(len(piece) for piece in one.pieces)
+            if one.events is not None:
+                waiting -= len(one.pieces[0]) - len(one.events)
+        return waiting
+
+    @property
     def held_bytes(self) -> int:
         """Of the half's share of the budget."""
         return self.join.engine.allocated + self.window.nbytes + self.in_line

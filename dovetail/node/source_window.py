@@ -4,12 +4,12 @@
                       ↑          ↑
                       committed  read up to
 
-Of the source only what waits is in the window; all else that was read is answered, by the cache or
-as a bad event. So progress is the complement: from the oldest event that waits to where the source
-was read, every offset is answered but these.
+All good events from the oldest one that waits are in the window; all else that was read is
+answered. So progress is the complement: from the oldest event that waits to where the source was
+read, every offset is answered but those of the events that wait.
 
 A batch has no identity here: what is read again after a restart comes in other batches. What was
-answered is known by its offset, and left out before it is decoded.
+answered is known by its offset, and left out.
 """
 
 from __future__ import annotations
@@ -119,3 +119,11 @@ class SourceWindow(Window):
         inside = self._offsets[at[self._partitions[at] == partition]]
         outside = [offsets[of == partition] for of, offsets in self._outside]
         return np.concatenate([inside, *outside])
+
+
+def answered_below(progress: Progress, offset: int) -> int:
+    """How many of the offsets below this one are answered, of those that stand in a progress."""
+    return sum(
+        int(np.count_nonzero(flags_of(run)[: max(0, offset - run.offset)]))
+        for run in progress.answered
+    )

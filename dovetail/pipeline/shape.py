@@ -50,6 +50,7 @@ DERIVED_TOPICS = (
     "states",
     "foreign",
     "node-progress",
+    "source-progress",
 )
 LINK_TOPICS = ("mapped", "missed", "migrations", "progress", "node-progress")
 """Those that every table of a chain has for itself."""

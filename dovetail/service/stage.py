@@ -112,7 +112,7 @@ def run_stage(
     step: Callable[[Pipeline], Step],
     build: Callable[[Context], Handler],
     concerns: Callable[[Pipeline], object] = lambda pipeline: pipeline,
-    warm: Callable[[str, Pipeline], None] = lambda _kind, _pipeline: None,
+    warm: Callable[[str, Pipeline], None] = lambda _service, _pipeline: None,
     beside: Mapping[str, Beside] | None = None,
 ) -> int:
     """Run one stage as this process, from its settings to its last step.
@@ -132,7 +132,8 @@ def run_stage(
         orders = Orders(settings, by_file.name, service)
         revision = Revision.ordered(settings.pipeline, by_file, orders.read())
         topology = _seen_from(revision.pipeline, settings.link)
-        require_remembered(settings, topology, topology.stage(service))
+        for each in topology.of_process(service):
+            require_remembered(settings, topology, each)
         pipeline = revision.pipeline.link(settings.link)
         metrics = Metrics(kind)
         context = Context(settings, pipeline, topology, metrics)
@@ -140,8 +141,8 @@ def run_stage(
         parts = [(topology.stage(service), handler, step)]
         parts += [
             (other, run.build(context), run.step)
-            for other in topology.stages
-            if (run := (beside or {}).get(other.service)) and other.link == settings.link
+            for other in topology.of_process(service)
+            if (run := (beside or {}).get(other.service))
         ]
         loops = [
             Loop(
@@ -162,7 +163,7 @@ def run_stage(
             orders,
             revision,
             concerns,
-            partial(warm, kind, pipeline),
+            partial(warm, service, pipeline),
         )
         # What is there now stays: the collector need not look at it again. And a step makes
         # thousands of short-lived objects at once, none of them in a cycle.
@@ -270,7 +271,7 @@ class StageService:
         """Serve until told to stop; return the process's exit code."""
         end_in_order()
         self._server.run()
-        if isinstance(self._failure, NotAllowedError):
+        if isinstance(self._failure, ConfigError | NotAllowedError):
             # Once more and last, in plain words: whoever looks for the reason looks there.
             print(f"{self._name}: {self._failure}", file=sys.stderr)
             return exit_code(self._failure)
@@ -357,7 +358,7 @@ class StageService:
     def _state(self) -> Heartbeat.State:
         if not (self._draining or any(loop.paused for loop in self._loops)):
             return Heartbeat.STATE_READY
-        over = all(loop.resting and (loop.paused or not loop.lag) for loop in self._loops)
+        over = all(loop.resting and (loop.paused or not loop.lag) for loop in self._at_work())
         return Heartbeat.STATE_PAUSED if over else Heartbeat.STATE_DRAINING
 
     def _work(self, loop: Loop) -> None:
@@ -404,8 +405,12 @@ class StageService:
 
     def _reason(self) -> str:
         """Why it is not ready; empty when it is."""
-        reasons = [loop.reason for loop in self._loops]
+        reasons = [loop.reason for loop in self._at_work()]
         return next(filter(None, (*reasons, *(one.waiting_for() for one in self._annexes))), "")
+
+    def _at_work(self) -> list[Loop]:
+        """All but a loop beside the first that has nothing to do: others have all partitions."""
+        return [loop for loop in self._loops if not loop.spare or loop is self._loops[0]]
 
     def _alarm(self) -> str:
         alarms = (handler.alarm() for handler in self._handlers)

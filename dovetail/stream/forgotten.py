@@ -21,7 +21,7 @@ from dovetail.stream.offsets import CommittedOffsets
 from dovetail.stream.old_states import OldStates
 from dovetail.stream.places import AstrayError
 from dovetail.stream.topics import admin_of, beginnings, spans
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, NODE, Keeps
+from dovetail.topology import INGEST, Keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,22 +39,24 @@ _LOOK_EVERY_S = 0.5
 def require_remembered(settings: Settings, topology: Topology, stage: Stage) -> None:
     """Raise a ConfigError if the stage has committed offsets, and they are gone."""
     group = topology.group(stage.keeper)
-    witness = _witness(topology.links[stage.link - 1], stage)
     with closing(CommittedOffsets(settings, group, stage.reads)) as offsets:
         if offsets.read():
             return
         admin = admin_of(settings)
         purged = stage.reads.keeps is Keeps.UNREAD and any(beginnings(admin, stage.reads))
-        if not purged and not has_written(admin, [witness]):
+        shown = [one for one in topology.witnesses(stage) if has_written(admin, [one])]
+        if not purged and not shown:
             return
+        witness = (*shown, stage.reads)[0]
         deadline = time.monotonic() + _SURELY_S
         while time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
             if offsets.read():
                 return
     internal = [one.reads.name for one in topology.ledgers if one.reads.keeps is Keeps.UNREAD]
-    internal += [link.progress.name for link in topology.links]
-    internal.append(topology.node_progress.name)
+    for link in topology.links:
+        internal += [link.progress.name, link.node_progress.name]
+    internal.append(topology.source_progress.name)
     raise ConfigError(
         f"the broker has forgotten what {group} has read, as {witness.name} shows: begun anew, it "
         f"would answer once more what is answered. Stop all services; set the offsets of "
@@ -86,14 +88,3 @@ def _deleted(topology: Topology, why: str) -> str:
 def has_written(admin: AdminClient, topics: Iterable[Topic]) -> bool:
     """Whether anything was ever written to one of these topics, be it aborted or deleted since."""
     return any(span.end for topic in topics for span in spans(admin, topic).values())
-
-
-def _witness(link: Topology, stage: Stage) -> Topic:
-    """The topic that the stage alone writes."""
-    return {
-        INGEST: link.clean,
-        MAPPER: link.mapped,
-        CACHE_PHASE: link.missed,
-        DISK_PHASE: link.progress,
-        NODE: link.node_progress,
-    }[stage.kind]

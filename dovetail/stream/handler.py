@@ -27,11 +27,23 @@ class Handler(ABC):
     def open(self, partition: int, ledger: Ledger) -> None:
         """A partition is read from its committed offset on; the ledger has what stands there."""
 
+    def answered_below(self, partition: int, offset: int, ledger: Ledger) -> int:  # noqa: ARG002
+        """How many events of the partition between its committed offset and this one are."""
+        return 0
+
     def revoke(self, partitions: list[int]) -> None:
         """These partitions are another's now; called between steps only."""
 
     def between_steps(self) -> None:
         """Called at every turn, also when nothing arrives."""
+
+    def behind(self, records: int) -> None:
+        """Told after every turn how many records are left to read, as of the last fetch."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it holds records that are not answered, be it for want of something else."""
+        return False
 
     @property
     def holds(self) -> bool:

@@ -118,6 +118,7 @@ class Loop:
         self._read_again = False
         self._moved = False
         self._rebalanced = False
+        self._placed = False
         self._stopping = threading.Event()
         self._failures = 0
         self._step_started = 0.0
@@ -153,6 +154,11 @@ class Loop:
     @property
     def ready(self) -> bool:
         return not self.reason
+
+    @property
+    def spare(self) -> bool:
+        """Whether it is in its group, which has no partition for it."""
+        return self._placed and not (self._opened or self._consumer.assignment())
 
     @property
     def still_s(self) -> float:
@@ -252,10 +258,11 @@ class Loop:
             elif self.paused and self._move_back():
                 return
             else:
-                self.resting = bool(self._opened)
+                self.resting = bool(self._opened) and not self._handler.waits
             self._failures = 0
             self._turned_at = time.monotonic()
             self.lag = sum(self._consumer.lag().values())
+            self._handler.behind(self.lag)
             self.reason = self._waiting_for(idle=not len(records))
         except Unavailable as error:
             # Before anything is taken over.
@@ -519,6 +526,7 @@ class Loop:
             # At once: what is fetched of them before the next turn would be worked on.
             self._consumer.pause(partitions)
             self._paused.update(partitions)
+        self._placed = True
         self._handler.assign(partitions)
 
     def _revoke(self, partitions: list[int]) -> None:
@@ -599,13 +607,15 @@ class Loop:
         """Commit where partitions are read from, with what was lost of them."""
         started = time.monotonic()
         for partition, place in places.items():
-            if place.lost:
+            lost = place.lost
+            if lost:
+                lost -= self._handler.answered_below(partition, place.offset, self._ledger)
                 log.error(
                     "events were deleted before they were read: keep them longer (retention.ms)",
-                    extra={"partition": partition, "events": place.lost, "from": place.offset},
+                    extra={"partition": partition, "events": lost, "from": place.offset},
                 )
-            self._ledger.add(partition, outcome.IN, place.lost)
-            self._ledger.add(partition, outcome.LOST, place.lost)
+            self._ledger.add(partition, outcome.IN, lost)
+            self._ledger.add(partition, outcome.LOST, lost)
         self._producer.begin()
         self._send_offsets({partition: place.offset for partition, place in places.items()})
         self._producer.commit(_TIMEOUT_S)

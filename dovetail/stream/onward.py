@@ -44,21 +44,32 @@ class Onward:
     def send(
         self,
         producer: Producer,
-        slot: int,
+        slots: int | SmallInts,
         events: Column,
         partitions: SmallInts,
         offsets: Ints,
         timestamps: Ints,
     ) -> None:
-        """Send events on; those without a key by the slot that they come from."""
-        keyed, *others = self.rekeyed(events, partitions, offsets, timestamps)
+        """Send events on; those without a key by the slot that they come from, or each by its."""
+        of_each = None if isinstance(slots, int) else slots
+        keyed, *others = self.rekeyed(events, partitions, offsets, timestamps, of_each)
         for to, places in groups(self._mapper.slots(keyed.keys)):
             self._produce(producer, to, keyed.take(places))
         for batch in others:
-            self._produce(producer, slot, batch)
+            if batch.slots is None:
+                assert isinstance(slots, int)
+                self._produce(producer, slots, batch)
+            else:
+                for to, places in groups(batch.slots):
+                    self._produce(producer, to, batch.take(places))
 
     def rekeyed(
-        self, events: Column, partitions: SmallInts, offsets: Ints, timestamps: Ints
+        self,
+        events: Column,
+        partitions: SmallInts,
+        offsets: Ints,
+        timestamps: Ints,
+        slots: SmallInts | None = None,
     ) -> Iterator[EventBatch]:
         """The events by their keys for this link.
 
@@ -73,6 +84,7 @@ class Onward:
                 partitions[rows],
                 offsets[rows],
                 timestamps[rows],
+                slots=None if slots is None else slots[rows],
                 keyless=keyless,
                 unfit=unfit,
             )

@@ -61,7 +61,7 @@ class PartWriter:
         self._mapper = Mapper(link.slots, int_key=self._int_key)
         self._latency = latency
         self._onward = None if topology.next is None else Onward(topology.next)
-        self._progress = topology.node_progress if topology.fused else topology.progress
+        self._progress = topology.told_progress
         self._letters = {
             Kind.UNMATCHED: unmatched or topology.unmatched,
             Kind.PARKED: topology.parked,
@@ -101,7 +101,7 @@ class PartWriter:
         of, events = part.of, part.events
         places = of.partitions[events], of.offsets[events]
         if self._onward is not None:
-            self._onward.send(producer, part.slot, part.outputs, *places, of.timestamps[events])
+            self._onward.send(producer, part.slots, part.outputs, *places, of.timestamps[events])
             return
         producer.send_many(
             self._topology.enriched.name,

@@ -34,7 +34,7 @@ from dovetail.pipeline.spec import Engine
 from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream.topics import ensure_topics
-from dovetail.topology import CONTROL, Topology
+from dovetail.topology import CONTROL, ENRICH, NODE, Topology
 from dovetail.verify import Verdict, headers_of, read_all, verify
 
 if TYPE_CHECKING:
@@ -250,14 +250,26 @@ class RunningPipeline:
         return [service.name for service in self._services.all]
 
     def process_of(self, name: str) -> str:
-        """Which process does the work of a service: its own, or the one that does all of it."""
+        """Which process does the work of a service: its own, or the one that does all of it.
+
+        Of fused nodes, the one of the same number for the same table.
+        """
         if name == CONTROL or not self.topology.in_one:
             return name
-        return next(one.name for one in self.topology.processes if one.service != CONTROL)
+        if self.topology.by_spark:
+            return ENRICH
+        service, _, node = name.partition("-")
+        link = service.partition(".")[2]
+        return f"{NODE}{'.' if link else ''}{link}-{node or 0}"
 
     @property
     def has_nodes(self) -> bool:
-        """Whether nodes are processes that come and go: Spark's are tasks, a fused one is alone."""
+        """Whether nodes are processes that come and go: Spark's are tasks."""
+        return not self.topology.by_spark
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether the cache phase and the disk phase are processes of their own."""
         return not self.topology.in_one
 
     def starts(self, name: str) -> int:

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dovetail.join.mapper import Mapper
 from dovetail.node.reading import Reading
+from dovetail.node.source_window import answered_below
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.stream import ledger as outcome
@@ -48,9 +50,22 @@ if TYPE_CHECKING:
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
+    from services.node.overload import NodeGuard
 
 STEP_S = 0.1
 """For so long a step goes on reading and answering."""
+_KEPT = 0.99
+"""Of what earlier batches say of how many events stand at a place of `mapped`."""
+_MOST_PLACES = 4
+"""Further apart two batches of a slot are only where something else was, or it was away."""
+
+
+class PartitionProgress(Protocol):
+    """What a partition's last owner has answered above its offset; `ProgressReader` over Kafka."""
+
+    def read(self, slot: int, number: int) -> Progress: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +77,13 @@ class Around:
     cache: CacheHalf
     disk: DiskHalf
     migrations: Migrations
-    progress: Callable[[int, int], Progress]
-    """Reads what a partition's last owner has answered above its offset."""
+    progress: PartitionProgress
     latency: Latency
     require_ours: Callable[[], None] = lambda: None
     """Raises if another engine or layout has taken the pipeline over."""
     questions: Questions = field(default_factory=Questions)
+    guard: NodeGuard | None = None
+    """The one that the cache half asks; without it nothing is ever shed."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -83,12 +99,19 @@ class NodeHandler(Handler):
         self._require_ours = around.require_ours
         self._ours = False
         self._questions = around.questions
+        self._guard = around.guard
+        self._left = 0.0
         self._clock = around.clock
         self._writer = PartWriter(topology, around.latency)
         self._reading = Reading(self.disk, self._clock)
         self._memory = topology.pipeline.link(topology.number).memory
         # One share of events that find a row, whichever half has answered them.
         self.disk.answers.matches = self.cache.answers.matches
+
+    @property
+    def events_a_record(self) -> float:
+        """How many events stand at a place of what is read."""
+        return 1.0
 
     @abstractmethod
     def arrive(self, records: Records, producer: Producer) -> Iterator[Part]:
@@ -101,8 +124,12 @@ class NodeHandler(Handler):
         return True
 
     @property
+    def waits(self) -> bool:
+        return bool(self.disk.arrivals or self.disk.pending)
+
+    @property
     def busy(self) -> bool:
-        return bool(self.disk.arrivals or self.disk.pending) and self._reading.due
+        return self.waits and self._reading.due
 
     @property
     def full(self) -> bool:
@@ -118,7 +145,12 @@ class NodeHandler(Handler):
             self.cache.apply(change)
         self.cache.expire()
         self.cache.forget_evicted()
+        if self._guard:
+            self._guard.look(int(self._left) + self.disk.outside, self.disk.inside)
         self._questions.answer()
+
+    def behind(self, records: int) -> None:
+        self._left = records * self.events_a_record
 
     def waiting_for(self) -> str:
         return self._migrations.waiting_for() or self._reading.trouble
@@ -134,15 +166,20 @@ class NodeHandler(Handler):
         if not self._ours:
             self._require_ours()
             self._ours = True
-        number = ledger.progress(partition)
-        progress = self._progress(partition, number) if number else None
+        progress = self._told(partition, ledger)
         self.disk.open(partition, ledger.count(partition, outcome.IN), progress)
+
+    def _told(self, partition: int, ledger: Ledger) -> Progress | None:
+        number = ledger.progress(partition)
+        return self._progress.read(partition, number) if number else None
 
     def drop(self) -> None:
         self._ours = False
         slow = self.disk.join.slow
         self.disk.drop()
         self.disk.join.slow = slow
+        if self._guard:
+            self._guard.drop()
         self._reading.forget()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
@@ -154,6 +191,9 @@ class NodeHandler(Handler):
     def close(self) -> None:
         self.disk.join.close()
         self._migrations.close()
+        self._progress.close()
+        if self._guard:
+            self._guard.close()
 
     # ── a step ───────────────────────────────────────────────────────────────────────────
 
@@ -161,19 +201,36 @@ class NodeHandler(Handler):
         slow = bool(self.disk.join.slow)
         if slow and self._reading.due:
             # First and once: a transaction's time begins with what is sent in it.
-            yield from self._reading.read() or ()
-        if len(records):
-            yield from self.arrive(records, producer)
+            with self._timed(reading=True):
+                yield from self._reading.read() or ()
         until = self._clock() + STEP_S
-        yield from self.disk.let_in()
-        while self._clock() < until and self._reading.due:
-            if slow or (answered := self._reading.read()) is None:
-                break
-            yield from answered
-            for part in self.disk.migrating():
-                self.cache.adopt(part)
+        with self._timed(reading=False):
+            if len(records):
+                yield from self.arrive(records, producer)
             yield from self.disk.let_in()
+        while self._clock() < until and self._reading.due:
+            with self._timed(reading=True):
+                if slow or (answered := self._reading.read()) is None:
+                    break
+                yield from answered
+                for part in self.disk.migrating():
+                    self.cache.adopt(part)
+            with self._timed(reading=False):
+                yield from self.disk.let_in()
         yield from self.disk.record()
+
+    @contextmanager
+    def _timed(self, *, reading: bool) -> Iterator[None]:
+        """Tell the guard what a part of a step takes, with the writing of it."""
+        if self._guard is None:
+            yield
+            return
+        began = self._clock()
+        try:
+            yield
+        finally:
+            spent = self._clock() - began
+            self._guard.worked(*((0.0, spent) if reading else (spent, 0.0)))
 
     # ── what it shows ────────────────────────────────────────────────────────────────────
 
@@ -182,6 +239,7 @@ class NodeHandler(Handler):
             "budget_bytes": self._memory,
             "held_bytes": self.cache.cache.allocated + self.disk.held_bytes,
             "cache_loaded": self._migrations.loaded,
+            **(self._guard.figures() if self._guard else {}),
             **self.cache.answers.matches.figures(),
             **self.cache.figures(),
             **self.disk.figures(),
@@ -195,6 +253,12 @@ class MappedNode(NodeHandler):
         super().__init__(around)
         self._reader = BatchReader(around.topology, around.topology.mapped)
         self._slots: set[int] = set()
+        self._read_to: dict[int, int] = {}
+        self._events = self._places = 0.0
+
+    @property
+    def events_a_record(self) -> float:
+        return self._events / self._places if self._places else 1.0
 
     def assign(self, partitions: list[int]) -> None:
         super().assign(partitions)
@@ -212,6 +276,11 @@ class MappedNode(NodeHandler):
         batches = self._reader.read(records, producer)
         for (slot, batch), offset in zip(batches, records.offsets.tolist(), strict=True):
             self.disk.arrive(slot, offset, batch)
+            # A transaction's end takes a place, too; and what was long ago counts the less.
+            places = min(offset - self._read_to.get(slot, offset - 1), _MOST_PLACES)
+            self._events = self._events * _KEPT + len(batch)
+            self._places = self._places * _KEPT + max(places, 1)
+            self._read_to[slot] = offset
         yield from ()
 
     def figures(self) -> dict[str, float]:
@@ -251,6 +320,10 @@ class SourceNode(NodeHandler):
             self._skew.add(np.bincount(slots, minlength=self._mapper.count), self._clock())
             for piece in replace(batch, slots=slots).pieces(PIECE_BYTES):
                 self.disk.arrive(UNMAPPED, 0, piece)
+
+    def answered_below(self, partition: int, offset: int, ledger: Ledger) -> int:
+        progress = self._told(partition, ledger)
+        return 0 if progress is None else answered_below(progress, offset)
 
     def figures(self) -> dict[str, float]:
         return {**super().figures(), **self._skew.figures()}

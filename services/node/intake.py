@@ -21,15 +21,13 @@ from dovetail.stream.deal import Deal
 from dovetail.stream.engines import require_layout, require_no_progress, require_services
 from dovetail.stream.handler import Handler, Step
 from dovetail.stream.writing import bury
-from services.mapper.handler import send_shed
-from services.mapper.overload import guard_of
 from services.mapper.skew import Skew
 from services.node.settings import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.join.columns import Flags, SmallInts
+    from dovetail.join.columns import SmallInts
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.stage import Context
     from dovetail.settings import Settings
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from dovetail.stream.ledger import Ledger
     from dovetail.stream.rdkafka import Producer, Records
     from dovetail.topology import Topology
-    from services.mapper.handler import Guard
 
 
 class IntakeHandler(Handler):
@@ -46,15 +43,12 @@ class IntakeHandler(Handler):
         topology: Topology,
         intake: Intake,
         require_ours: Callable[[], None] = lambda: None,
-        guard: Guard | None = None,
     ) -> None:
-        """Without a guard nothing is ever shed."""
         pipeline = topology.pipeline
         self._topology = topology
         self._intake = intake
         self._require_ours = require_ours
         self._ours = False
-        self._guard = guard
         self._mapper = Mapper(pipeline.slots, int_key=pipeline.key_type is KeyType.INT)
         self._skew = Skew(pipeline.slots, time.monotonic())
 
@@ -70,10 +64,6 @@ class IntakeHandler(Handler):
     def drop(self) -> None:
         self._ours = False
 
-    def between_steps(self) -> None:
-        if self._guard:
-            self._guard.look()
-
     def handle(self, records: Records, producer: Producer, ledger: Ledger) -> None:
         taken = self._intake.take(records)
         if len(bad := np.flatnonzero(~taken.valid)):
@@ -81,24 +71,10 @@ class IntakeHandler(Handler):
         if len(good := np.flatnonzero(taken.valid)):
             batch = self._intake.good(taken, good)
             _count(ledger, outcome.IN, batch.partitions)
-            self._map(self._admitted(batch, producer, ledger), producer, ledger)
+            self._map(batch, producer, ledger)
 
     def figures(self) -> dict[str, float]:
-        guard = self._guard.figures() if self._guard else {}
-        return {**self._skew.figures(), **guard}
-
-    def close(self) -> None:
-        if self._guard:
-            self._guard.close()
-
-    def _admitted(self, batch: EventBatch, producer: Producer, ledger: Ledger) -> EventBatch:
-        """What goes on of these events; the others are shed."""
-        if self._guard is None or (kept := self._guard.admit(batch.keys)) is None:
-            return batch
-        shed = _chosen(batch, ~kept)
-        _count(ledger, outcome.shed(self._guard.strategy), shed.partitions)
-        send_shed(producer, self._topology, shed, self._guard.strategy)
-        return _chosen(batch, kept)
+        return self._skew.figures()
 
     def _map(self, batch: EventBatch, producer: Producer, ledger: Ledger) -> None:
         _count(ledger, outcome.MAPPED, batch.partitions)
@@ -109,10 +85,6 @@ class IntakeHandler(Handler):
             for message in deal.messages(rows, self._topology.pipeline.name, slot):
                 producer.give(self._topology.mapped.name, message, slot)
         self._skew.add(by_slot, time.monotonic())
-
-
-def _chosen(batch: EventBatch, flags: Flags) -> EventBatch:
-    return batch.take(np.flatnonzero(flags))
 
 
 def _count(ledger: Ledger, name: str, partitions: SmallInts) -> None:
@@ -137,5 +109,4 @@ def build(context: Context) -> IntakeHandler:
         topology,
         Intake(pipeline, lag),
         partial(require_ours, settings, topology),
-        guard_of(settings, pipeline, topology),
     )

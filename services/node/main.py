@@ -30,6 +30,7 @@ from services.ingest.routes import EventsByHttp
 from services.node import intake
 from services.node.handler import Around, MappedNode, NodeHandler, SourceNode
 from services.node.intake import require_ours
+from services.node.overload import guard_of
 from services.node.routes import Offered
 from services.node.settings import step
 from services.warm import warm_stage
@@ -57,6 +58,8 @@ def _around(context: Context, window: Window) -> Around:
     require_ours(settings, topology)
     takes = partial(largest_message, settings, topology.enriched)
     mine, within = shares(pipeline), pipeline.order.within
+    # A chain sheds nothing.
+    guard = guard_of(settings, pipeline, time.monotonic)
     cache = CacheHalf(
         pipeline,
         Answers.of(topology, VIA_CACHE, takes),
@@ -69,7 +72,7 @@ def _around(context: Context, window: Window) -> Around:
         partial(build_join, pipeline, relation_of(context), mine.join, time.monotonic),
         window,
         None if within is None else Line(within, mine.line),
-        cache.take,
+        cache.take if guard is None else partial(cache.take, guard=guard),
     )
     questions = Questions()
     around = Around(
@@ -77,10 +80,11 @@ def _around(context: Context, window: Window) -> Around:
         cache,
         disk,
         MigrationReader(settings, topology.migrations, int_key=pipeline.key_type is KeyType.INT),
-        ProgressReader(settings, topology.node_progress).read,
+        ProgressReader(settings, topology.told_progress),
         context.metrics.latency,
         partial(require_ours, settings, topology),
         questions,
+        guard,
     )
     # Of several nodes one takes events by HTTP: requests are remembered under one id.
     by_http = [EventsByHttp(context)] if settings.node == 0 and topology.number == 1 else []

@@ -11,7 +11,8 @@ import signal
 import sys
 
 from dovetail.pipeline.spec import Engine
-from tests.chaos.run import DOVETAIL, RATE, Run, run
+from tests.chaos.run import DOVETAIL, RATE, RUNNER, Run, run
+from tests.chaos.schedule import Runner
 
 
 def main() -> int:
@@ -19,7 +20,7 @@ def main() -> int:
     print(f"{wanted.name}; the same again: {wanted.command}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        outcome = run(wanted, DOVETAIL / "chaos" / f"{wanted.engine}-{wanted.seed}", _print)
+        outcome = run(wanted, DOVETAIL / "chaos" / f"{wanted.runner}-{wanted.seed}", _print)
     except KeyboardInterrupt:
         print("stopped")
         return 130
@@ -37,9 +38,12 @@ def _wanted() -> Run:
     parser.add_argument("--algorithm", default="srj", help="(%(default)s)")
     parser.add_argument("--rate", type=float, default=RATE, help="events a second (%(default)s)")
     parser.add_argument("--engine", type=Engine, default=Engine.SERVICES, help="(%(default)s)")
+    layouts = [Runner.SPLIT, Runner.FUSED]
+    parser.add_argument("--layout", type=Runner, choices=layouts, default=RUNNER)
     given = parser.parse_args()
+    runner = Runner.SPARK if given.engine is Engine.SPARK else given.layout
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
-    return Run(seed, given.minutes * 60, given.algorithm, given.rate, given.engine)
+    return Run(seed, given.minutes * 60, given.algorithm, given.rate, runner)
 
 
 def _print(line: str) -> None:

@@ -26,13 +26,12 @@ from deploy.local.processes import reap_leftovers, sole_supervisor
 from deploy.local.stack import Stack
 from dovetail.demo.catalogue import load_catalogue
 from dovetail.errors import DovetailError, StackError
-from dovetail.pipeline.spec import Engine
 from dovetail.testing.pipeline import RunningPipeline
 from tests.chaos.flow import Flow
 from tests.chaos.load import Load
 from tests.chaos.report import Outcome
 from tests.chaos.saboteur import Saboteur
-from tests.chaos.schedule import NODES, lead_s, schedule
+from tests.chaos.schedule import NODES, Runner, lead_s, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,10 +61,15 @@ ANALYZE offers;
 """
 
 
-def spec(algorithm: str, engine: Engine = Engine.SERVICES) -> dict[str, Any]:
+RUNNER = Runner(os.environ.get("DOVETAIL_TESTED_LAYOUT") or Runner.SPLIT)
+"""Unless a run says otherwise; tests/recovery and tests/upgrade run this pipeline, too."""
+
+
+def spec(algorithm: str, runner: Runner = RUNNER) -> dict[str, Any]:
+    by = {"engine": "spark"} if runner is Runner.SPARK else {"layout": str(runner)}
     return {
         "name": "chaos",
-        "engine": str(engine),
+        **by,
         "source": {
             "partitions": 4,
             "fields": {
@@ -93,31 +97,32 @@ class Run:
     seconds: float
     algorithm: str = "srj"
     rate: float = RATE
-    engine: Engine = Engine.SERVICES
+    runner: Runner = RUNNER
     large: tuple[Kind, ...] | None = None
     """The kinds of large faults, and how many kills; None takes as many as the time is long."""
     kills: int | None = None
 
     @property
     def name(self) -> str:
-        return f"seed {self.seed}, {self.seconds:g} s, {self.algorithm}, {self.engine}"
+        return f"seed {self.seed}, {self.seconds:g} s, {self.algorithm}, {self.runner}"
 
     @property
     def command(self) -> str:
         if self.large is not None:
             return "make test TESTS='-k chaos'"
         minutes = f"{self.seconds / 60:g}"
-        what = f"ALGORITHM={self.algorithm} ENGINE={self.engine}"
+        by = "ENGINE" if self.runner is Runner.SPARK else "LAYOUT"
+        what = f"ALGORITHM={self.algorithm} {by}={self.runner}"
         return f"make chaos SEED={self.seed} MINUTES={minutes} {what}"
 
     @property
     def faults(self) -> list[Fault]:
-        return schedule(self.seed, self.seconds, self.large, self.kills, self.engine)
+        return schedule(self.seed, self.seconds, self.large, self.kills, self.runner)
 
     @property
     def lasts_s(self) -> float:
         """With the single kills, which a run has whose kills are not given."""
-        return self.seconds + (lead_s(self.engine) if self.kills is None else 0.0)
+        return self.seconds + (lead_s(self.runner) if self.kills is None else 0.0)
 
 
 def run(
@@ -157,7 +162,7 @@ def _run(
     environ: Mapping[str, str],
 ) -> None:
     own = {n: v for n, v in environ.items() if n not in ("KAFKA_BOOTSTRAP", "DATABASE_URL")}
-    content = spec(wanted.algorithm, wanted.engine)
+    content = spec(wanted.algorithm, wanted.runner)
     file = home.run / "kernels.yaml"
     file.write_text(yaml.safe_dump(content))
     with (

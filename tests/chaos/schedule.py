@@ -15,11 +15,19 @@ from enum import StrEnum
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from dovetail.pipeline.spec import Engine
-from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER
+from dovetail.topology import CACHE_PHASE, CONTROL, DISK_PHASE, ENRICH, INGEST, MAPPER, NODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+class Runner(StrEnum):
+    """Who runs the pipeline: the services in one of their layouts, or Spark."""
+
+    SPLIT = "split"
+    FUSED = "fused"
+    SPARK = "spark"
+
 
 SESSION_S = 6.0
 """After so much silence a node counts as dead to the others (`dovetail.stream.loop`)."""
@@ -27,15 +35,19 @@ NODES = 2
 """With how many nodes a run begins."""
 ROUND_S = 300.0
 """A run this long has the `LARGE` faults once, and as many kills as `KILLS_A_ROUND` says."""
-KILLS_A_ROUND = {Engine.SERVICES: 20, Engine.SPARK: 8}
+KILLS_A_ROUND = {Runner.SPLIT: 20, Runner.FUSED: 14, Runner.SPARK: 8}
 """Spark takes a quarter of a minute to start: with more of them it would do nothing else."""
-STAGES = {Engine.SERVICES: (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE), Engine.SPARK: (ENRICH,)}
+STAGES = {
+    Runner.SPLIT: (INGEST, MAPPER, CACHE_PHASE, DISK_PHASE),
+    Runner.FUSED: (NODE,),
+    Runner.SPARK: (ENRICH,),
+}
 """The kinds of processes that events pass."""
-_APART_S = {Engine.SERVICES: 25.0, Engine.SPARK: 60.0}
+_APART_S = {Runner.SPLIT: 25.0, Runner.FUSED: 25.0, Runner.SPARK: 60.0}
 """Between two single kills."""
 
-_PER_NODE = (CACHE_PHASE, DISK_PHASE)
-_WEIGHTS = {CONTROL: 1, INGEST: 2, MAPPER: 2, CACHE_PHASE: 3, DISK_PHASE: 3, ENRICH: 3}
+_PER_NODE = (CACHE_PHASE, DISK_PHASE, NODE)
+_WEIGHTS = {CONTROL: 1, INGEST: 2, MAPPER: 2, CACHE_PHASE: 3, DISK_PHASE: 3, NODE: 3, ENRICH: 3}
 _AT_LEAST = 2
 """Kills of each kind of service in a round."""
 _MARGIN_S = 2.0
@@ -101,7 +113,7 @@ def schedule(
     seconds: float,
     large: Iterable[Kind] | None = None,
     kills: int | None = None,
-    engine: Engine = Engine.SERVICES,
+    runner: Runner = Runner.SPLIT,
 ) -> list[Fault]:
     """Faults in the order of time; unless they are given, as many as the time is long.
 
@@ -109,37 +121,37 @@ def schedule(
     """
     choice = random.Random(seed)
     rounds = max(1, round(seconds / ROUND_S))
-    kinds = list(large_of(engine) * rounds if large is None else large)
+    kinds = list(large_of(runner) * rounds if large is None else large)
     membership = _Membership()
-    faults = list(_large(choice, seconds, kinds, membership, engine))
-    count = KILLS_A_ROUND[engine] * rounds if kills is None else kills
-    faults += _kills(choice, seconds, count, membership, engine)
+    faults = list(_large(choice, seconds, kinds, membership, runner))
+    count = KILLS_A_ROUND[runner] * rounds if kills is None else kills
+    faults += _kills(choice, seconds, count, membership, runner)
     if kills is not None:
         return sorted(faults, key=lambda fault: fault.at)
-    lead = lead_s(engine)
+    lead = lead_s(runner)
     later = [replace(fault, at=fault.at + lead) for fault in faults]
-    return sorted([*_singles(choice, engine), *later], key=lambda fault: fault.at)
+    return sorted([*_singles(choice, runner), *later], key=lambda fault: fault.at)
 
 
-def large_of(engine: Engine) -> tuple[Kind, ...]:
-    if engine is Engine.SERVICES:
+def large_of(runner: Runner) -> tuple[Kind, ...]:
+    if runner is not Runner.SPARK:
         return LARGE
     return tuple(kind for kind in LARGE if kind not in _OF_NODES)
 
 
-def lead_s(engine: Engine) -> float:
+def lead_s(runner: Runner) -> float:
     """How long the single kills take that come before all else."""
-    return _APART_S[engine] * len(_processes(engine))
+    return _APART_S[runner] * len(_processes(runner))
 
 
-def _processes(engine: Engine) -> tuple[str, ...]:
-    return (CONTROL, *STAGES[engine])
+def _processes(runner: Runner) -> tuple[str, ...]:
+    return (CONTROL, *STAGES[runner])
 
 
-def _singles(choice: random.Random, engine: Engine) -> Iterator[Fault]:
+def _singles(choice: random.Random, runner: Runner) -> Iterator[Fault]:
     nodes = tuple(range(NODES))
-    for number, kind in enumerate(choice.sample(_processes(engine), len(_processes(engine)))):
-        at = _MARGIN_S + number * _APART_S[engine]
+    for number, kind in enumerate(choice.sample(_processes(runner), len(_processes(runner)))):
+        at = _MARGIN_S + number * _APART_S[runner]
         yield Fault(at, Kind.KILL, _process(choice, kind, nodes))
 
 
@@ -172,7 +184,7 @@ def _large(
     seconds: float,
     kinds: list[Kind],
     membership: _Membership,
-    engine: Engine,
+    runner: Runner,
 ) -> Iterator[Fault]:
     """One fault in each equal part of the time, at a random moment of it."""
     part = (seconds - 2 * _MARGIN_S) / max(1, len(kinds))
@@ -184,11 +196,11 @@ def _large(
             raise ValueError(f"no node is left for {', '.join(left)}: add one before")
         kind = choice.choice(possible)
         left.remove(kind)
-        yield _fault(choice, at, kind, membership, engine)
+        yield _fault(choice, at, kind, membership, runner)
 
 
 def _fault(
-    choice: random.Random, at: float, kind: Kind, membership: _Membership, engine: Engine
+    choice: random.Random, at: float, kind: Kind, membership: _Membership, runner: Runner
 ) -> Fault:
     lasts = choice.uniform(*_LASTS_S.get(kind, (0.0, 0.0)))
     if kind in _TAKES_A_NODE:
@@ -203,15 +215,15 @@ def _fault(
     hits_a_service = kind in (Kind.TERMINATE, Kind.FREEZE, Kind.ZOMBIE)
     service = ""
     if hits_a_service:
-        service = _process(choice, choice.choice(STAGES[engine]), membership.last)
+        service = _process(choice, choice.choice(STAGES[runner]), membership.last)
     return Fault(at, kind, service, seconds=lasts)
 
 
 def _kills(
-    choice: random.Random, seconds: float, count: int, membership: _Membership, engine: Engine
+    choice: random.Random, seconds: float, count: int, membership: _Membership, runner: Runner
 ) -> Iterator[Fault]:
     """Each kind of service at least twice, if there are so many; a fifth while it starts."""
-    kinds = _processes(engine)
+    kinds = _processes(runner)
     sure = [kind for kind in kinds for _ in repeat(None, _AT_LEAST)]
     choice.shuffle(sure)
     weights = [_WEIGHTS[kind] for kind in kinds]

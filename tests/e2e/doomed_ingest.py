@@ -5,7 +5,7 @@
 sent       the events and the marker are at the broker, and the commit is about to be asked for
 committed  the broker has committed, and the answer is about to be given
 
-The process is `ingest`, or `enrich`, where Spark runs the pipeline.
+The process is `ingest`, a fused `node-0`, or `enrich`, where Spark runs the pipeline.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import threading
 
 from dovetail.service.stage import run_stage
 from dovetail.stream.rdkafka import Producer
-from dovetail.topology import ENRICH, INGEST
-from services.ingest.main import build
-from services.ingest.settings import step
+from dovetail.topology import ENRICH, INGEST, NODE
 
 commit = Producer.commit
 
@@ -35,11 +33,18 @@ def die(producer, timeout_s=None):
 
 
 def run():
-    if sys.argv[2] == INGEST:
-        return run_stage(INGEST, step, build)
-    from services.spark.__main__ import main
+    if sys.argv[2] == ENRICH:
+        from services.spark.__main__ import main
 
-    return main([ENRICH])
+        return main([ENRICH])
+    if sys.argv[2] == INGEST:
+        from services.ingest.main import build
+        from services.ingest.settings import step
+
+        return run_stage(INGEST, step, build)
+    from services.node import main as node
+
+    return run_stage(NODE, node.step, node.build)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def test_the_picture_of_the_flow_is_one_stage(control):
         (NODE, topology.source.name)
     ]
     roles = {one["name"]: one["role"] for one in told["topics"]}
-    assert roles[topology.node_progress.name] == "node-progress"
+    assert roles[topology.source_progress.name] == "source-progress"
 
 
 def test_less_memory_is_one_order_for_the_process_that_has_both_budgets(control, node):

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from dovetail.errors import ConfigError, Unavailable
 from dovetail.pipeline.spec import Layout, Pipeline
 from dovetail.settings import Settings
-from dovetail.stream.engines import left_by_services, require_layout
+from dovetail.stream.engines import left_by_services, require_layout, require_no_progress
+from dovetail.stream.ledger import Ledger
 from dovetail.stream.topics import ensure_topics
 from dovetail.topology import CACHE_PHASE, DISK_PHASE, INGEST, MAPPER, Topology
 
@@ -82,7 +83,7 @@ def test_a_drained_pipeline_may_change_to_either_layout(services):
 )
 def test_a_node_does_not_start_before_the_phases_have_answered_all(services, left, events):
     services.leave(**left)
-    with pytest.raises(ConfigError, match=f"^{events} events of .* layout: split once more"):
+    with pytest.raises(ConfigError, match=f"^{events} events of .* start it as it was"):
         require_layout(services.settings, services.fused)
     require_layout(services.settings, services.split)
 
@@ -104,8 +105,12 @@ def test_a_node_waits_as_long_as_a_stage_of_the_split_layout_is_there(services, 
 
 def test_ingest_and_spark_do_not_start_where_a_node_has_answered_ahead(services):
     services.leave(**{INGEST: "clean=9,dead.empty=1,enriched=10,in=20,progress=3"})
-    with pytest.raises(ConfigError, match=r"start it with layout: fused once more, drain it"):
-        require_layout(services.settings, services.split)
+    ledger = Ledger()
+    ledger.open(0, "clean=9,enriched=1,in=10,progress=3")
+    with pytest.raises(ConfigError, match="start it as it was laid out before, drain it"):
+        require_no_progress(ledger, 0, services.split.source)
+    ledger.open(0, "clean=9,enriched=1,in=10")
+    require_no_progress(ledger, 0, services.split.source)
     with pytest.raises(ConfigError, match=r"start it with layout: fused once more, drain it"):
         left_by_services(services.settings, services.split)
     require_layout(services.settings, services.fused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import confluent_kafka
@@ -172,6 +173,54 @@ def test_who_has_no_room_is_handed_nothing_and_everything_once_afterwards(settin
         handler.no_room = False
         await_(lambda: committed(offsets) == RECORDS + 2, "not everything was committed")
     assert sorted(handler.seen) == sorted([b"first", b"second", *values])
+
+
+class Waiter(Recorder):
+    """Holds what it is handed until something else is there, without work meanwhile."""
+
+    waits = True
+
+    def __init__(self):
+        super().__init__()
+        self.left = []
+
+    def behind(self, records):
+        self.left.append(records)
+
+
+def test_who_waits_for_something_else_does_not_rest_and_is_told_what_is_left(settings, source):
+    handler = Waiter()
+    with running(settings, source, handler, []):
+        loop = running.loop
+        await_(lambda: len(loop.partitions) == 2, "it has no partitions")
+        told = len(handler.left)
+        await_(lambda: len(handler.left) > told + 3, "it makes no turns")
+        assert not loop.resting
+        handler.waits = False
+        await_(lambda: loop.resting, "it does not rest")
+        send(settings, source, [b"%d" % number for number in range(RECORDS)])
+        await_(lambda: max(handler.left) > 0, "it is not told what is left to read")
+        await_(lambda: len(handler.seen) == RECORDS, "not everything was read")
+        await_(lambda: handler.left[-1] == 0, "nothing is left")
+
+
+def test_a_member_of_the_group_without_a_partition_is_spare(settings, source):
+    stage = Stage("test", source, (), per_node=True)
+    loops = [
+        new_loop(replace(settings, node=node), source, Recorder(), [], stage=stage)
+        for node in range(source.partitions + 1)
+    ]
+    assert not any(loop.spare for loop in loops)
+    threads = [threading.Thread(target=loop.run) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        settled = [False] * source.partitions + [True]
+        await_(lambda: sorted(loop.spare for loop in loops) == settled, "one has to be spare")
+    finally:
+        for loop, thread in zip(loops, threads, strict=True):
+            loop.stop()
+            thread.join(30)
 
 
 class Copier(Recorder):

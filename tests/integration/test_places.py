@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from contextlib import contextmanager
@@ -181,30 +182,87 @@ def test_what_was_deleted_from_an_internal_topic_is_told(bootstrap, kafka_namesp
     assert handler.seen == []
 
 
-def test_offsets_that_are_gone_are_noticed_by_what_was_written(
-    bootstrap, kafka_namespace, monkeypatch
-):
+@pytest.fixture
+def laid_out(bootstrap, kafka_namespace, monkeypatch):
+    """A pipeline's topology by its layout and number of nodes; its topics are there."""
     monkeypatch.setattr(forgotten, "_SURELY_S", 0.5)
-    settings = Settings(bootstrap, "postgresql://nowhere/none", "pipeline.yaml")
-    topology = Topology(
-        Pipeline.model_validate(
-            {
-                "name": f"{kafka_namespace}sales",
-                "source": {"fields": {"id": "int"}},
-                "key": "id",
-                "master": {"table": "goods"},
-                "join": "semi",
-                "slots": 2,
-            }
+
+    def topology(layout="split", nodes=1):
+        return Topology(
+            Pipeline.model_validate(
+                {
+                    "name": f"{kafka_namespace}sales",
+                    "source": {"fields": {"id": "int"}},
+                    "key": "id",
+                    "master": {"table": "goods"},
+                    "join": "semi",
+                    "slots": 2,
+                    "layout": layout,
+                    "nodes": nodes,
+                }
+            )
         )
-    )
-    ensure_topics(settings, topology.topics())
-    for stage in topology.stages:
-        require_remembered(settings, topology, stage)
+
+    settings = Settings(bootstrap, "postgresql://nowhere/none", "pipeline.yaml")
+    ensure_topics(settings, topology().topics())
+    return settings, topology
+
+
+def write(settings, *topics):
     producer = Producer(settings.client())
-    for topic in (topology.clean, topology.mapped, topology.missed, topology.progress):
+    for topic in topics:
         producer.produce(topic.name, b"anything", b"0", partition=1)
     assert producer.flush(30) == 0
+
+
+def commit(settings, topology, stage):
+    with contextlib.closing(
+        Consumer(settings.client({"group.id": topology.group(stage.keeper)}))
+    ) as consumer:
+        at = TopicPartition(stage.reads.name, 0, 0)
+        consumer.commit(offsets=[at], asynchronous=False)
+
+
+@pytest.mark.parametrize("layout", ["split", "fused"])
+def test_offsets_that_are_gone_are_noticed_by_what_was_written(laid_out, layout):
+    settings, topology = laid_out[0], laid_out[1](layout)
     for stage in topology.stages:
-        with pytest.raises(ConfigError, match=f"forgotten what {topology.group(stage.service)} "):
+        require_remembered(settings, topology, stage)
+    if layout == "split":
+        write(settings, topology.clean, topology.mapped, topology.missed, topology.progress)
+    else:
+        write(settings, topology.source_progress)
+    for stage in topology.stages:
+        with pytest.raises(ConfigError, match=f"forgotten what {topology.group(stage.keeper)} "):
             require_remembered(settings, topology, stage)
+
+
+def test_offsets_that_are_gone_are_noticed_by_what_another_layout_has_written(laid_out):
+    settings, of = laid_out
+    write(settings, of("fused").source_progress)
+    for topology, service in ((of("split"), "ingest"), (of("fused", 2), "intake")):
+        with pytest.raises(ConfigError, match="source-progress"):
+            require_remembered(settings, topology, topology.stage(service))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("fused", 1), ("fused", 2)),
+        (("fused", 1), ("split", 1)),
+        (("fused", 2), ("split", 1)),
+        (("fused", 2), ("fused", 1)),
+        (("split", 1), ("fused", 1)),
+        (("split", 1), ("fused", 2)),
+    ],
+)
+def test_a_stage_that_a_layout_did_not_have_is_not_taken_for_a_forgotten_one(
+    laid_out, before, after
+):
+    settings, of = laid_out
+    old, new = of(*before), of(*after)
+    for stage in old.stages:
+        commit(settings, old, stage)
+        write(settings, *(topic for topic in stage.writes if topic.partitions > 1))
+    for stage in new.stages:
+        require_remembered(settings, new, stage)

@@ -76,7 +76,7 @@ class Broker:
 
     def commit(self, offsets, producer):
         self.committed.update(offsets)
-        for message in producer.sent[self.topology.node_progress.name]:
+        for message in producer.sent[self.topology.told_progress.name]:
             progress = Progress.FromString(message.value)
             assert message.partition == progress.slot % SLOTS
             self.progress[progress.slot] = progress
@@ -90,6 +90,9 @@ class Broker:
         found = self.progress[partition]
         assert found.number == number
         return found
+
+    def close(self):
+        pass
 
 
 class Node:
@@ -123,7 +126,7 @@ class Node:
             half,
             both,
             MemoryMigrations(),
-            broker.read,
+            broker,
             Latency(),
             clock=self._clock,
         )

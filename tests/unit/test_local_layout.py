@@ -50,12 +50,27 @@ def test_the_node_is_one_process(tmp_path):
     assert node.process._command[:3] == [sys.executable, "-m", "services.node.main"]
 
 
+def test_a_node_more_is_one_process_more(tmp_path):
+    home = Home(tmp_path)
+    two = FUSED.model_copy(update={"nodes": 2})
+    services = Services(home, two, FILE, {}, Ports(home, {}, {}), print)
+    assert {stage.service for stage in services._stages} == {NODE}
+    assert [one.name for one in services.all] == [CONTROL, "node-0", "node-1"]
+
+
 def test_who_does_the_work_of_a_stage_is_the_node():
     pipeline = RunningPipeline.__new__(RunningPipeline)
     pipeline.topology = Topology(FUSED)
     assert {pipeline.process_of(name) for name in ("ingest", "cache_phase-0", "node")} == {"node-0"}
     assert pipeline.process_of(CONTROL) == CONTROL
-    assert not pipeline.has_nodes
+    assert not pipeline.has_phases
+
+
+def test_each_table_of_a_chain_and_each_number_has_a_node_of_its_own():
+    pipeline = RunningPipeline.__new__(RunningPipeline)
+    pipeline.topology = Topology(FUSED.model_copy(update={"nodes": 2}))
+    assert pipeline.process_of("disk_phase-1") == "node-1"
+    assert pipeline.process_of("cache_phase.2-1") == "node.2-1"
 
 
 def test_its_process_has_room_for_both_budgets():

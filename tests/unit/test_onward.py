@@ -32,13 +32,13 @@ def chain(**link):
     return Pipeline.model_validate({**spec, "then": [{"join": "semi", **link}]})
 
 
-def passed_on(pipeline, events):
+def passed_on(pipeline, events, slots=SENDER):
     """Every event's slot and key by its offset, as the next link gets them; None: no key."""
     producer = RecordingProducer()
     data = Column.of([json.dumps(event, separators=(",", ":")).encode() for event in events])
     count = np.arange(len(events))
     topology = Topology(pipeline, 2)
-    Onward(topology).send(producer, SENDER, data, count.astype(np.int32), count, 1_000 + count)
+    Onward(topology).send(producer, slots, data, count.astype(np.int32), count, 1_000 + count)
     found = {}
     assert list(producer.sent) == ["sales.2.mapped"]
     for sent in producer.sent["sales.2.mapped"]:
@@ -96,3 +96,12 @@ def test_a_key_of_another_type_than_the_pipeline_says_is_sent_on_as_unfit_with_t
     assert "wrong-type" in why
     assert (slot, why) == other
     assert slot == SENDER
+
+
+def test_events_of_several_slots_without_a_key_keep_each_its_own():
+    pipeline = chain(key="who.code", master={"table": "people"})
+    events = [{"id": 1}, {"id": 2, "who": {"code": "a"}}, {"id": 3, "who": None}, {"id": 4}]
+    slots = np.array([2, 0, 1, 3], np.int32)
+    found = passed_on(pipeline, events, slots)
+    assert [slot for slot, key in found if key is None] == [2, 1, 3]
+    assert [key for _, key in found if key is not None] == [b"a"]

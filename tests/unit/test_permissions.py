@@ -141,7 +141,7 @@ def test_a_fused_node_is_one_user_instead_of_the_stages():
         assert look in mine, "it starts when they have answered everything"
     assert topics(NODE, Operation.READ, fused) == {
         *(fused.source.name, fused.requests.name, fused.migrations.name),
-        *(fused.node_progress.name, fused.backfill.name, CONTROL_TOPIC),
+        *(fused.source_progress.name, fused.backfill.name, CONTROL_TOPIC),
     }
     written = {topic.name for topic in fused.stage(NODE).writes}
     assert topics(NODE, Operation.WRITE, fused) == {

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from dovetail.node.source_window import SourceWindow, answered_below
 from dovetail.node.window import Window
 from dovetail.testing.fakes import event_batch
 
@@ -94,3 +97,16 @@ def test_what_is_dropped_is_as_if_it_never_came(window):
     assert window.room == 12
     assert window.oldest(0) is None
     assert window.progress(0, 1) is None
+
+
+def test_of_the_source_all_that_was_read_is_answered_but_what_waits():
+    window = SourceWindow(12)
+    window.read(np.full(6, 7, np.int32), np.array([100, 101, 102, 105, 106, 107]))
+    events = replace(batch(4, 100), slots=np.zeros(4, np.int32))
+    come(window, 0, 0, replace(events, offsets=np.array([100, 101, 105, 106])))
+    window.finish(np.array([1, 2]))
+    window.advance()
+    progress = window.progress(7, 4)
+    assert window.oldest(7) == 100
+    # 102 was bad, 103 and 104 are nobody's.
+    assert [answered_below(progress, offset) for offset in (90, 101, 103, 200)] == [0, 0, 2, 6]

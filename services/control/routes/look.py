@@ -147,12 +147,10 @@ def _link(hub: Hub, name: str, link: int) -> tuple[Pipeline, Topology]:
 def _owners(hub: Hub, topology: Topology, slot: int) -> tuple[int | None, int | None]:
     """The nodes whose cache phase and disk phase hold a slot; None while nobody does.
 
-    Where one service does both and reads the source, its partitions are no slots: these go to
-    nodes in turn.
+    Whoever joins what it reads from the source has no slots: they go to Spark's nodes in turn.
     """
     now = time.monotonic()
-    of_slots = not topology.by_spark and topology.stage(topology.doing(CACHE_PHASE))
-    if not of_slots or of_slots.reads == topology.source:
+    if topology.by_spark or topology.alone:
         there = any(member.state(now) != GONE for member in hub.monitor.members())
         node = slot % topology.pipeline.nodes if there else None
         return node, node

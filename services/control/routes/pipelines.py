@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 _ROLES = (
     *("source", "clean", "enriched", "unmatched", "dead_letter", "shed", "parked", "requests"),
-    *("still_unmatched", "backfill", "states", "foreign", "node_progress"),
+    *("still_unmatched", "backfill", "states", "foreign", "source_progress"),
 )
-_OF_A_LINK = ("mapped", "missed", "migrations", "progress")
+_OF_A_LINK = ("mapped", "missed", "migrations", "progress", "node_progress")
 _WITHIN_S = 30.0
 
 
@@ -230,7 +230,7 @@ def _topology(pipeline: Pipeline) -> dict[str, Any]:
     topology = Topology(pipeline)
     roles = {getattr(topology, role).name: role.replace("_", "-") for role in _ROLES}
     for link in topology.links:
-        roles |= {getattr(link, role).name: role for role in _OF_A_LINK}
+        roles |= {getattr(link, role).name: role.replace("_", "-") for role in _OF_A_LINK}
     roles |= {CONTROL_TOPIC: "control", STATS_TOPIC: "stats"}
     return {
         "stages": [
