@@ -34,7 +34,7 @@ from dovetail.service.metrics import figures_of
 from dovetail.settings import Settings
 from dovetail.stream import ledger
 from dovetail.stream.topics import admin_of, ends, ensure_topics
-from dovetail.topology import CACHE_PHASE, DISK_PHASE, Topology
+from dovetail.topology import CACHE_PHASE, Topology
 from dovetail.verify import verify
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Trial:
             middle_rate=progress.middle_rate(),
             events=sent.events,
             hit_rate=_hit_rate(seen, now),
-            missed=_answers(now) - _answers(seen) - (now.hits - seen.hits),
+            missed=_missed(seen, now),
             cpu_s=meter.cpu_s(),
             others=meter.others_share(),
             figures=self._figures_since(figures),
@@ -218,9 +218,11 @@ class Trial:
         now = self.audit()
         seconds = time.monotonic() - began
         meter.sample()
-        answered = _count(now, DISK_PHASE, ledger.IN) - _count(seen, DISK_PHASE, ledger.IN)
+        answered = _missed(seen, now)
+        # Not of the answers, where that can be told: what waits has missed, too. A node cannot.
         taken = _count(now, CACHE_PHASE, ledger.IN)
-        miss_share = _count(now, CACHE_PHASE, ledger.MISSED) / taken if taken else 1.0
+        missed = _count(now, CACHE_PHASE, ledger.MISSED)
+        miss_share = missed / taken if taken else 1 - _hit_rate(seen, now)
         found = Drained(
             rate=answered / seconds / miss_share if miss_share else math.inf,
             events=round(answered / miss_share) if miss_share else 0,
@@ -440,6 +442,11 @@ def _count(seen: Audit, service: str, outcome: str) -> int:
 def _answers(seen: Audit) -> int:
     """Given by either phase."""
     return seen.enriched + seen.unmatched
+
+
+def _missed(before: Audit, after: Audit) -> int:
+    """Events answered meanwhile that no cache had the rows of."""
+    return _answers(after) - _answers(before) - (after.hits - before.hits)
 
 
 def _hit_rate(before: Audit, after: Audit) -> float:

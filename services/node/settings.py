@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
 
 
-SHARE = 0.2
+SHARE = 1 / 3
 """Of time for transactions: there are fewer than where every stage has its own."""
 
 
