@@ -32,6 +32,7 @@ from dovetail.join.cost.plan import Parts, Plan
 from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
+from dovetail.join.cost.srj import best_batch
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import NO_ANSWERS
 from dovetail.join.pending import UNBOUNDED
@@ -523,9 +524,19 @@ class Auto:
         held = plan.parts.cache + plan.parts.pending + plan.parts.queue
         return Parameters(
             pages=max(1, room // self._relation.page_bytes),
-            keys=max(1, int(plan.events)),
+            keys=max(1, int(plan.events), self._batch(disk_buffer)),
             cache_share=min(0.9, max(0.1, plan.parts.cache / held)) if held else 0.5,
         )
+
+    def _batch(self, disk_buffer: int) -> int:
+        """Keys of a query that costs a key hardly more than the largest one, if their rows fit.
+
+        A plan for a low rate is content with fewer; but whoever waits and is not asked for needs a
+        query of its own, and when many come at once they would be asked for one by one.
+        """
+        load = self._workload()
+        row = load.popularity.rows_a_key * load.row_bytes * load.buffer_fudge
+        return min(best_batch(self.factors, 0.0), int(disk_buffer / row))
 
     def _note(self, algorithm: str, plan: Plan, why: str) -> None:
         parameters = self._parameters(plan, self.engine.disk_buffer)

@@ -112,6 +112,26 @@ def test_what_is_let_in_is_answered_or_pending_whatever_was_chosen():
     assert auto.figures.accepted == drive.answered + auto.pending
 
 
+def test_who_comes_in_a_burst_after_a_quiet_time_is_looked_up_together():
+    drive = Drive(lambda _: 1e-3)
+    known = replace(drive.auto._relation, by_page=False)
+    drive.auto = auto = Auto(known, 4_000_000, drive.time, row_bytes=100, event_bytes=100)
+
+    def answer(keys):
+        auto.offer(events_of(keys))
+        queries = 0
+        while (request := auto.wants()) is not None:
+            drive.time.now += 1e-3
+            auto.feed(drive.relation.read(request))
+            queries += 1
+        return queries
+
+    for key in range(400):
+        answer([key % 7, 1000 + key])
+    assert not auto._saturated
+    assert answer(range(2000, 3000)) <= 3
+
+
 def test_a_relation_that_can_only_be_scanned_is_scanned_by_the_cache_inequality():
     """The design's promise: with a scan alone, auto reduces to SSBJ."""
     auto = Auto(Relation(100, 8192, by_key=False), 1 << 20, Time())
