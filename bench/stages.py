@@ -134,7 +134,7 @@ def main() -> None:
     missed = records_of(sink.sent[topology.missed.name])
     disk = DiskHandler(
         topology,
-        lambda: build_join(pipeline, Catalogue(), MEMORY, time.monotonic),
+        build_join(pipeline, Catalogue(), MEMORY, time.monotonic),
         Window(2 * EVENTS),
         NoProgress(),
         MEMORY,

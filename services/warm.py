@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dovetail.contracts.progress_pb2 import Progress
+from dovetail.join.caching import SharedCache
 from dovetail.join.columns import Column, JoinKeys
 from dovetail.join.entry import Entries
-from dovetail.join.exchange import Keys, Read
+from dovetail.join.exchange import Events, Keys, Read
 from dovetail.join.keys import hash_text_many
 from dovetail.join.line import Line
 from dovetail.join.phase import Relation
@@ -37,7 +38,7 @@ from dovetail.stream.migrations import Change
 from dovetail.stream.rdkafka import Parcel, Records, compile_kernels
 from dovetail.topology import INGEST, MAPPER, NODE, Topology
 from services.cache_phase.handler import CacheHandler
-from services.disk_phase.build import build_join
+from services.disk_phase.build import build_join, build_node_join
 from services.disk_phase.handler import DiskHandler
 from services.ingest.handler import IngestHandler
 from services.mapper.handler import MapperHandler
@@ -57,6 +58,7 @@ def warm_stage(kind: str, pipeline: Pipeline) -> None:
     topology = Topology(pipeline)
     if kind == NODE:
         warm(pipeline)
+        _warm_node(pipeline)
         return
     if kind == INGEST:
         warm_door()
@@ -115,12 +117,26 @@ def _warm_phases(pipeline: Pipeline, topology: Topology, mapped: list[tuple[int,
     missed = _handled(cache, mapped)
     if pipeline.order.kept:
         _handled(_disk(pipeline, topology, master), missed[topology.missed.name])
+    disk.drop()
     cache.revoke(list(range(pipeline.slots)))
     # Which tombstones alone call for.
     keys_named(Column.of([b"1"]), int_key=pipeline.key_type is KeyType.INT)
     # Which handlers call for large outputs alone.
     nothing, first = Entries.without_rows().data, np.zeros(1, np.int64)
     oversized(pipeline.join, Column.of([b"{}"]), nothing, first, null_row([]), 0)
+
+
+def _warm_node(pipeline: Pipeline) -> None:
+    """Load what an engine does beside that whose own cache answers."""
+    for unique in (False, True):
+        join = build_node_join(pipeline, _Empty(pipeline, unique=unique), _BUDGET, time.monotonic)
+        keys, data = _sample_keys(pipeline)
+        for _ in range(2):  # the second time the cache answers, if there is one
+            join.offer(Events(keys, data, np.arange(2)))
+            while join.step() is not None:
+                pass
+        join.forget()
+        SharedCache(join.engine).expire(0, 1.0)
 
 
 class _Sink:
@@ -223,7 +239,7 @@ class NoProgress:
 def _disk(pipeline: Pipeline, topology: Topology, master: _Empty) -> DiskHandler:
     return DiskHandler(
         topology,
-        lambda: build_join(pipeline, master, _BUDGET, time.monotonic),
+        build_join(pipeline, master, _BUDGET, time.monotonic),
         Window(LEAST),
         NoProgress(),
         _BUDGET,
@@ -275,15 +291,20 @@ def _sample(pipeline: Pipeline) -> list[tuple[int, bytes]]:
 
 def _batch(pipeline: Pipeline, slot: int = UNMAPPED) -> tuple[int, bytes]:
     """The sample as ingest sends it, or the mapper to a slot; the kernels of neither are loaded."""
+    keys, events = _sample_keys(pipeline)
+    numbers = np.zeros(2, np.int64)
+    batch = EventBatch(keys, events, np.zeros(2, np.int32), numbers, numbers)
+    return max(slot, 0), bytes(batch.written(pipeline.name, slot))
+
+
+def _sample_keys(pipeline: Pipeline) -> tuple[JoinKeys, Column]:
     event = _sample(pipeline)[0][1]
     if pipeline.key_type is KeyType.INT:
         keys = JoinKeys.of_ints(np.ones(2, np.int64))
     else:
         texts = Column.of([b"a", b"a"])
         keys = JoinKeys(hash_text_many(texts.data, texts.bounds), texts)
-    numbers = np.zeros(2, np.int64)
-    batch = EventBatch(keys, Column.of([event, event]), np.zeros(2, np.int32), numbers, numbers)
-    return max(slot, 0), bytes(batch.written(pipeline.name, slot))
+    return keys, Column.of([event, event])
 
 
 def _object(members: dict[str, Any]) -> str:

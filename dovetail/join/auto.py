@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dovetail.join.engine import Figures, Offered
     from dovetail.join.entry import Entries
     from dovetail.join.exchange import Answers, Events, Read, Request
+    from dovetail.join.held import Held
     from dovetail.join.pending import Left
     from dovetail.join.phase import Relation
     from dovetail.join.policies import CachePolicy
@@ -234,6 +235,18 @@ class Auto:
     def figures(self) -> Figures:
         return self.engine.figures
 
+    @property
+    def held(self) -> Held:
+        return self.engine.held
+
+    @property
+    def policy(self) -> CachePolicy:
+        return self.engine.policy
+
+    @property
+    def cycle(self) -> int:
+        return self.engine.cycle
+
     def offer(self, events: Events) -> Offered:
         began = self._clock()
         offered = self.engine.offer(events)
@@ -289,6 +302,11 @@ class Auto:
 
     def dismiss(self) -> Left:
         return self.engine.dismiss()
+
+    def forget(self) -> None:
+        """Let go of all that waits; what is cached and learnt stays."""
+        self.engine.forget()
+        self._stretch, self._lesson = _Stretch(), _Lesson()
 
     def renew(self, relation: Relation) -> None:
         self._relation = relation

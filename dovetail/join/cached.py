@@ -66,6 +66,7 @@ from dovetail.join.records import (
     forget,
     hashed,
     seek,
+    state_of,
     tag_in,
     tag_of,
     unlink,
@@ -109,11 +110,16 @@ _UNNOTED = new_departed(0)
 
 
 class CachedEntries:
-    """Whoever leaves by itself, or is refused by `take`, is noted in `departed`."""
+    """Whoever leaves by itself, or is refused by `take`, is noted in `departed`.
+
+    Keys that are pending in the same pool are nobody's here: they are left as they are.
+    """
 
     def __init__(self, pool: Pool, departed: Departed = _UNNOTED) -> None:
         self._pool = pool
         self._departed = departed
+        self.read_at = 0
+        """As of when the rows are that `keep` is given, in the unit of `take`."""
 
     def __len__(self) -> int:
         """Join keys held."""
@@ -150,7 +156,14 @@ class CachedEntries:
         A key that is pending or cached already is left as it is.
         """
         kept, evicted = _keep(
-            self._pool, self._departed, entries.data, entries.bounds, chosen, limit, int(eviction)
+            self._pool,
+            self._departed,
+            entries.data,
+            entries.bounds,
+            chosen,
+            self.read_at,
+            limit,
+            int(eviction),
         )
         return Kept(kept, len(chosen) - kept, evicted)
 
@@ -159,8 +172,8 @@ class CachedEntries:
     ) -> Kept:
         """Add the wanted entries, and replace those of keys that are cached, wanted or not.
 
-        A key keeps what its hits have earned it. `read_at` is when its rows were read, in any
-        unit that fits 31 bits.
+        A key keeps what its hits have earned it; one that is pending is about to be answered by
+        newer rows. `read_at` is when its rows were read, in any unit that fits 31 bits.
         """
         kept, evicted = _take(
             self._pool,
@@ -391,6 +404,7 @@ def _keep(
     data: Bytes,
     bounds: Ints,
     chosen: Ints,
+    read_at: int,
     limit: int,
     eviction: int,
 ) -> tuple[int, int]:
@@ -408,7 +422,8 @@ def _keep(
         room, left = _make_room(pool, departed, needed, limit, eviction)
         evicted += left
         if room:
-            _hold(pool, tag, key, data, start, end, text, text_end, needed)
+            record = _hold(pool, tag, key, data, start, end, text, text_end, needed)
+            pool.words[record * WORDS + READ_AT] = read_at
             kept += 1
     return kept, evicted
 
@@ -449,6 +464,8 @@ def _take(
         wants = wanted[i]
         count = 0
         credit = needed * CREDIT
+        if record != NONE and state_of(pool, record) != CACHED:
+            continue
         if record != NONE:
             wants = True
             count = field(pool, record, COUNT)
@@ -474,7 +491,7 @@ def _drop(pool: Pool, values: Ints, texts: Bytes, bounds: Ints) -> int:
     for i in range(len(values)):
         tag = tag_of(pool, values[i], texts, bounds[i], bounds[i + 1])
         record = seek(pool, tag, values[i], texts, bounds[i], bounds[i + 1])
-        if record != NONE:
+        if record != NONE and state_of(pool, record) == CACHED:
             _evict(pool, record)
             dropped += 1
     return dropped
@@ -497,6 +514,8 @@ def _sweep(pool: Pool, departed: Departed, first: int, end: int, before: int) ->
         # Who leaves is followed in its slot by another.
         while slots[at] != NONE:
             record: int = slots[at] & _LOW
+            if state_of(pool, record) != CACHED:
+                break
             read_at = field(pool, record, READ_AT)
             if read_at >= before:
                 oldest = min(oldest, read_at)

@@ -37,6 +37,7 @@ from dovetail.join.entry import LARGEST, MasterRows
 from dovetail.join.exchange import NO_ANSWERS, NO_KEYS, Answers, Pages, Read
 from dovetail.join.held import Held
 from dovetail.join.pending import NOBODY, UNBOUNDED
+from dovetail.join.pool import BYTES_A_BLOCK
 from dovetail.join.splice import slice_bytes
 
 if TYPE_CHECKING:
@@ -134,7 +135,11 @@ class Engine:
     @property
     def components(self) -> dict[str, int]:
         """The same by what takes them."""
-        return {"pool": self.held.allocated, "disk_buffer": self.disk_buffer}
+        pool = {"pool": self.held.allocated}
+        if self._given_policy is None:
+            cache = self.held.cached.blocks * BYTES_A_BLOCK
+            pool = {"cache": cache, "pool": self.held.allocated - cache}
+        return {**pool, "disk_buffer": self.disk_buffer}
 
     @property
     def pending(self) -> int:
@@ -221,6 +226,14 @@ class Engine:
         keys = self.held.too_large
         self._row_too_large, self.held.too_large = False, None
         return self.held.pending.dismiss(self.held.pending.oldest(1) if keys is None else keys)
+
+    def forget(self) -> None:
+        """Let go of all that waits, without an answer; what is cached and learnt stays."""
+        self.held.pending.clear()
+        self._leaving = self._request = None
+        self._let_in = 0
+        self._row_too_large, self.held.too_large, self.held.draining = False, None, False
+        self.phase.begin(self.held)
 
     def warm(self, entries: Entries) -> None:
         """Cache entries ahead of their events, if the algorithm caches: a plan, or a restart.

@@ -93,7 +93,7 @@ class Line:
         self._within = within
         self._room = room
         self._parts: list[_Part] = []
-        self._mean = _GUESS
+        self._mean = self._cached_mean = _GUESS
         self._caution = caution
         self._stretch = int(room / _GUESS) if caution > 1 else 0
         """Events that waited when the room did not do: for so many the caution lasts."""
@@ -115,7 +115,7 @@ class Line:
 
         One in any case if none is: it is the oldest, and its answer will not stay.
         """
-        usual = self._mean * self._caution
+        usual = max(self._mean, self._cached_mean) * self._caution
         room = int((self._room - self.nbytes) / usual) - pending
         return max(room, 0 if pending else 1)
 
@@ -123,8 +123,11 @@ class Line:
         """Take answers in; their ids are their events' numbers."""
         part = _Part.of(answers, cached=cached)
         self._parts.append(part)
-        if not cached:
-            self._mean += (part.nbytes / len(answers) - self._mean) * _WEIGHT
+        size = part.nbytes / len(answers)
+        if cached:
+            self._cached_mean += (size - self._cached_mean) * _WEIGHT
+        else:
+            self._mean += (size - self._mean) * _WEIGHT
 
     def due(self, waiting: Ints) -> Due | None:
         """Let go of answers whose turn it is, a slice of them; None if there are none.

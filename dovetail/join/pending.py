@@ -89,6 +89,7 @@ _AHEAD = 16
 _NOTES = 48
 """Bytes that are noted of an event that leaves, beside its own."""
 _ALL = 1 << 62
+_LOW = 0xFFFFFFFF
 UNBOUNDED = -1
 
 
@@ -223,6 +224,10 @@ class Pending:
         """Take out the events of pending keys without an answer, with all that these collected."""
         _dismiss(self._pool, records)
         return self.remove(self.leaving(records))
+
+    def clear(self) -> None:
+        """Forget all that waits, and what is answered and has not left yet."""
+        _clear(self._pool)
 
     def leaving(self, answered: Ints) -> Leaving:
         """The keys that are answered, to be removed in slices."""
@@ -399,6 +404,24 @@ def _dismiss(pool: Pool, records: Ints) -> None:
     for nth in range(len(records)):
         drop_rows(pool, records[nth], 0)
         answer(pool, records[nth])
+
+
+@kernel
+def _clear(pool: Pool) -> None:
+    slots, state = pool.slots, pool.state
+    for at in range(len(slots)):
+        # Who leaves is followed in its slot by another.
+        while slots[at] != NONE and state_of(pool, slots[at] & _LOW) != CACHED:
+            key = slots[at] & _LOW
+            event = field(pool, key, FIRST_EVENT)
+            while event != NONE:
+                following = field(pool, event, _NEXT_EVENT)
+                give_chain(pool, event)
+                event = following
+            give_chain(pool, field(pool, key, ROWS_FIRST))
+            forget(pool, key)
+    state[OLDEST] = state[NEWEST] = NONE
+    state[KEYS] = state[EVENTS] = state[EVENT_BLOCKS] = state[COLLECTED_BLOCKS] = 0
 
 
 @kernel

@@ -140,5 +140,7 @@ class Answers:
         return unmatched if self._kind is JoinKind.ANTI else len(starts) - unmatched
 
 
-def _vias(cached: Flags) -> Column:
+def _vias(cached: Flags) -> bytes | Column:
+    if cached.all():
+        return VIA_CACHE
     return _VIAS.take(cached.astype(np.int64))

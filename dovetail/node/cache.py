@@ -5,6 +5,9 @@ between any two batches without a wrong answer.
 
 Where the pipeline keeps an order, it answers nothing by itself: all events go on to the disk half
 as they came, each hit with its entry, so that one half alone gives outputs.
+
+Where both halves are one engine, that finds the hits as it lets events in (disk.py), and this half
+looks after what is cached: plans, age, who wants to see it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from dovetail.topology import LARGEST_MESSAGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dovetail.join.caching import Hits
+    from dovetail.join.caching import Cache, Hits
     from dovetail.join.columns import Flags, Ints, JoinKeys
     from dovetail.node.answers import Answers
     from dovetail.node.step import Migrating, Part
@@ -78,14 +81,14 @@ class CacheHalf:
         self,
         link: Pipeline,
         answers: Answers,
-        budget: int,
+        cache: Cache,
         piece_bytes: int,
         clock: Callable[[], float],
     ) -> None:
         """Events that are missed go on in pieces of `piece_bytes` at most."""
         self.answers = answers
-        self.cache = CachePhase(link.algorithm, budget)
-        self.contents = CacheContents(link, self.cache, budget, clock)
+        self.cache = cache
+        self.contents = CacheContents(link, cache, clock)
         self._keeps_order = link.order.kept
         self._mapper = Mapper(link.slots, int_key=link.key_type is KeyType.INT)
         self._refresh_s = link.master.refresh
@@ -149,6 +152,14 @@ class CacheHalf:
     def take(self, slot: int, batch: EventBatch, guard: Guard | None = None) -> Iterator[Part]:
         """Answer what the cache can; without a guard nothing is shed."""
         yield Counted(slot, outcome.IN, batch.partitions)
+        for part in self.sift(slot, batch):
+            if isinstance(part, Missed):
+                yield from self._join(slot, part.batch, guard)
+            else:
+                yield part
+
+    def sift(self, slot: int, batch: EventBatch) -> Iterator[Part]:
+        """Answer or park what no master row is for; all else is given as missed."""
         if batch.unfit:
             yield Letters(Kind.PARKED, slot, batch, UNFIT_KEY, batch.unfit)
         elif batch.keyless:
@@ -157,7 +168,9 @@ class CacheHalf:
             starts = np.zeros(len(batch), np.int64)
             yield from self.answers.to(slot, batch, self._no_rows.data, starts)
         elif len(batch):
-            yield from self._join(slot, batch, guard)
+            size = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
+            self.contents.event_bytes = size
+            yield Missed(slot, batch)
 
     def evicted(self) -> Iterator[Evicted]:
         """The keys that have left by themselves since this was last asked."""
@@ -168,9 +181,8 @@ class CacheHalf:
     # ── in it ────────────────────────────────────────────────────────────────────────────
 
     def _join(self, slot: int, batch: EventBatch, guard: Guard | None) -> Iterator[Part]:
-        event_bytes = float(np.diff(batch.events.bounds[[0, -1]])[0]) / len(batch)
-        self.contents.event_bytes = event_bytes
-        self.cache.see(event_bytes)
+        assert isinstance(self.cache, CachePhase), "an engine's cache is probed by the engine"
+        self.cache.see(self.contents.event_bytes)
         while len(batch):
             hits = self.cache.probe(batch.keys, self._most)
             part, batch = batch.slice(0, hits.seen), batch.slice(hits.seen, len(batch))

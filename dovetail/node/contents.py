@@ -16,7 +16,7 @@ from dovetail.stream.key_names import keys_named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.join.caching import CachePhase
+    from dovetail.join.caching import Cache
     from dovetail.join.columns import Flags, Ints
     from dovetail.join.inspection import By, CachedKey
     from dovetail.pipeline.spec import Pipeline
@@ -34,13 +34,15 @@ def as_cached(read_at_ms: Ints, now: float) -> Ints:
     return seconds.clip(0, NOTHING - 1)
 
 
+def cached_at(read_at: float, now: float) -> int:
+    """The same of one time, in seconds."""
+    return min(max(0, int(min(read_at, now)) - EPOCH_S), NOTHING - 1)
+
+
 class CacheContents:
-    def __init__(
-        self, pipeline: Pipeline, cache: CachePhase, budget: int, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, cache: Cache, clock: Callable[[], float]) -> None:
         self._pipeline = pipeline
         self._cache = cache
-        self._budget = budget
         self._clock = clock
         self._int_key = pipeline.key_type is KeyType.INT
         self._mapper = Mapper(pipeline.slots, int_key=self._int_key)
@@ -58,7 +60,7 @@ class CacheContents:
         return {
             "keys_held": len(self._cache),
             "used_bytes": self._cache.used,
-            "budget_bytes": self._budget,
+            "budget_bytes": self._cache.budget,
             "event_bytes": self.event_bytes,
             "keys": [self._shown(key) for key in keys],
         }

@@ -11,6 +11,9 @@ with their entries, and this half alone gives outputs:
     by key   a hit is answered at once; unless events of its key are pending: then it is joined
              as they are, and leaves with them, in the order in which they came
     within   all answers leave by the line (join/line.py)
+
+Where both halves are one engine, whole batches come here, and the engine answers its hits as it
+lets events in; there is no second look, and no entry has to travel.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 
 from dovetail.contracts.progress_pb2 import Progress
 from dovetail.errors import TooManyRowsError
+from dovetail.join.emigration import Emigration
 from dovetail.join.exchange import Answers as Joined
 from dovetail.join.exchange import Events
 from dovetail.node.step import (
@@ -42,15 +46,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dovetail.join.columns import Flags, Ints, SmallInts
-    from dovetail.join.emigration import Emigration
     from dovetail.join.line import Line
     from dovetail.node.answers import Answers
     from dovetail.node.master import MasterJoin
     from dovetail.node.step import Part
     from dovetail.node.window import Answered, Window
     from dovetail.stream.batch import EventBatch
-
-    MakeJoin = Callable[[], tuple[MasterJoin, Emigration | None]]
 
 
 @dataclass(slots=True)
@@ -71,22 +72,23 @@ class DiskHalf:
     def __init__(
         self,
         answers: Answers,
-        make_join: MakeJoin,
+        join: MasterJoin,
         window: Window,
         line: Line | None = None,
         through: Callable[[int, EventBatch], Iterator[Part]] | None = None,
     ) -> None:
-        """`make_join` starts a join with nothing in it, and says what migrates, if anything does.
+        """A line keeps the pipeline's order.
 
-        A line keeps the pipeline's order. Where both halves are one, a batch that is let in goes
-        `through` the cache half first: what that does not answer, it gives as missed.
+        Where both halves are one engine, a batch that is let in goes `through` the cache half
+        first: what that does not answer, because a row is needed for it, it gives as missed.
         """
         self.answers = answers
         self.window = window
         self.line = line
         self._through = through
-        self._make_join = make_join
-        self.join, self._emigration = make_join()
+        self.join = join
+        policy = join.engine.policy
+        self._emigration = policy if isinstance(policy, Emigration) else None
         self._arrivals: deque[_Arrival] = deque()
         self._changed: set[int] = set()
         self._answered: dict[int, int] = {}
@@ -148,8 +150,13 @@ class DiskHalf:
             self.window.recall(progress)
 
     def drop(self) -> None:
-        """Forget all that is held: slots are opened anew, and handed in from there."""
-        self.join, self._emigration = self._make_join()
+        """Forget all that waits: slots are opened anew, and handed in from there.
+
+        What is cached, and what the join has learnt, stays.
+        """
+        self.join.forget()
+        if self._emigration is not None:
+            self._emigration.collected()
         self.window.clear()
         self._arrivals.clear()
         self._changed.clear()
@@ -185,11 +192,9 @@ class DiskHalf:
                     if self.line is not None and not self.line.takes(piece.nbytes):
                         return
                     yield from self._admit(arrival, piece)
-                events = arrival.events
-                assert events is not None
-                accepted = self._offer(events) if len(events) else 0
-                if accepted < len(events):
-                    arrival.events = events.slice(accepted, len(events))
+                assert arrival.events is not None
+                yield from self._offer(arrival, arrival.events)
+                if len(arrival.events):
                     return
                 arrival.events = None
                 arrival.pieces.popleft()
@@ -278,11 +283,20 @@ class DiskHalf:
             hit = Joined(events, numbers[answered], piece.entries.data, starts)
             yield from self._answer(hit, cached=True)
 
-    def _offer(self, events: Events) -> int:
-        if self.line is None:
-            return self.join.offer(events)
-        most = self.line.lets_in(self.join.pending)
-        return self.join.offer(events.slice(0, min(most, len(events)))) if most else 0
+    def _offer(self, arrival: _Arrival, events: Events) -> Iterator[Part]:
+        """Let events in as far as there is room, and answer the hits of the engine's own cache."""
+        while len(events):
+            most = len(events) if self.line is None else self.line.lets_in(self.join.pending)
+            if not most:
+                return
+            part = events.slice(0, min(most, len(events)))
+            offered = self.join.offer(part)
+            events = arrival.events = events.slice(offered.accepted, len(events))
+            if len(offered.answers):
+                yield from self._answer(offered.answers, cached=True)
+                self.window.advance()
+            if offered.accepted < len(part):
+                return
 
     def _all_answered(self, answers: Joined) -> Iterator[Part]:
         yield from self._answer(answers)

@@ -22,12 +22,14 @@ from dovetail.join.engine import Engine
 from dovetail.join.exchange import Pages
 from dovetail.join.scan import Scan
 from dovetail.master.pipeline import QUICK_S
+from dovetail.node.contents import cached_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dovetail.join.auto import Choice
     from dovetail.join.columns import Flags, JoinKeys
+    from dovetail.join.engine import Offered
     from dovetail.join.exchange import Answers, Events, Request
     from dovetail.join.tuning import ArrivalTuner
     from dovetail.master.relation import ChangingRelation
@@ -47,11 +49,14 @@ class MasterJoin:
         relation: ChangingRelation,
         tuner: ArrivalTuner | None = None,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        """`now` is the clock by which cached rows grow old."""
         self.engine = engine
         self._relation = relation
         self._tuner = tuner
         self._clock = clock
+        self._now = now
         self._look_at = clock() + _LOOK_S
         self._in_cycle = False
         self._snapshot_at = 0.0
@@ -97,12 +102,17 @@ class MasterJoin:
         self._relation.keep(frozenset(slots))
         self._in_cycle = False
 
-    def offer(self, events: Events) -> int:
-        """Let events in, from the batch's start; return how many. None is answered at once."""
-        accepted = self.engine.offer(events).accepted
+    def offer(self, events: Events) -> Offered:
+        """Let events in, from the batch's start; what the engine has cached is answered."""
+        offered = self.engine.offer(events)
         if self._tuner is not None:
-            self._tuner.arrived(accepted)
-        return accepted
+            self._tuner.arrived(offered.accepted)
+        return offered
+
+    def forget(self) -> None:
+        """Let go of all that waits: it is offered again."""
+        self.engine.forget()
+        self._rest()
 
     def awaited(self, keys: JoinKeys) -> Flags:
         """Which of these keys have pending events."""
@@ -134,6 +144,7 @@ class MasterJoin:
         if time.monotonic() - began < QUICK_S / 2:
             self.slow = ""
         self._oldest = min(self._oldest, self._snapshot_at)
+        self.engine.held.cached.read_at = cached_at(self._snapshot_at, self._now())
         answers = self.engine.feed(read)
         self._tell()
         return answers

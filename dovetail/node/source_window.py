@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class SourceWindow(Window):
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
+    def __init__(self, capacity: int, span: int = 1) -> None:
+        super().__init__(capacity, span)
         self._read_to: dict[int, int] = {}
         """By partition, behind the last offset that was read."""
         self._before: dict[int, list[Progress.Answered]] = {}
@@ -63,20 +63,19 @@ class SourceWindow(Window):
 
     def enter(self, _slot: int, _offset: int, batch: EventBatch) -> tuple[Ints, Ints]:
         self._outside.popleft()
-        numbers = self._number(batch)
         assert batch.slots is not None, "they are of several slots"
-        self._slots[numbers % self.capacity] = batch.slots
-        return np.arange(len(batch)), numbers
+        return np.arange(len(batch)), self._number(batch, batch.slots)
 
     def finish(self, numbers: Ints) -> list[Answered]:
-        at = numbers % self.capacity
-        self._done[at] = True
+        if not len(numbers):
+            return []
+        at = self._finished(numbers)
         columns = self._partitions[at], self._offsets[at], self._timestamps[at]
         return [Answered(UNMAPPED, np.arange(len(at)), *columns, self._slots[at])]
 
     def advance(self) -> None:
         waiting = self.waiting()
-        self._first = int(waiting[0]) if len(waiting) else self._next
+        self._begin_at(int(waiting[0]) if len(waiting) else self._next)
 
     def oldest(self, partition: int) -> int | None:
         """The offset of the partition's oldest event that waits; None if none does."""
@@ -115,7 +114,7 @@ class SourceWindow(Window):
 
     def _waiting_of(self, partition: int) -> Ints:
         """The offsets of the partition's events that wait, let in or not."""
-        at = self.waiting() % self.capacity
+        at = self._still()
         inside = self._offsets[at[self._partitions[at] == partition]]
         outside = [offsets[of == partition] for of, offsets in self._outside]
         return np.concatenate([inside, *outside])

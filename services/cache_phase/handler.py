@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from dovetail.join.caching import CachePhase
 from dovetail.node.answers import VIA_CACHE, Answers
 from dovetail.node.cache import CacheHalf
 from dovetail.service.questions import Questions
@@ -49,7 +50,9 @@ class CacheHandler(Handler):
         self._tombstones = 0
         link = topology.pipeline.link(topology.number)
         answers = Answers.of(topology, VIA_CACHE, sink_takes)
-        self.half = CacheHalf(link, answers, budget, piece_bytes(link), clock)
+        self.half = CacheHalf(
+            link, answers, CachePhase(link.algorithm, budget), piece_bytes(link), clock
+        )
 
     @property
     def contents(self) -> CacheContents:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dovetail.join.cost.factors import Factors
     from dovetail.join.phase import Relation
+    from dovetail.join.policies import CachePolicy
     from dovetail.master.relation import ChangingRelation
     from dovetail.pipeline.spec import Pipeline
 
@@ -36,6 +37,7 @@ FROM_FILES: Factors = replace(TYPICAL, key=42e-6)
 _ROW_BYTES, _EVENT_BYTES = 120.0, 120.0
 """Of what no event and no row was seen of yet."""
 _GUESSED_SKEW = 0.5
+NODE_SHARE = 7 / 8
 REMEMBERED = 512
 """A byte to remember who was looked up lately, for so many bytes of cache that they compete for:
 more remembers who comes too seldom, fewer leave the cache empty."""
@@ -46,25 +48,39 @@ def build_join(
     relation: ChangingRelation,
     memory: int,
     clock: Callable[[], float],
-) -> tuple[MasterJoin, Emigration]:
-    """Join and emigration take `memory` bytes together."""
+) -> MasterJoin:
+    """A join whose cache is another process's."""
     emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // REMEMBERED)
-    memory -= emigration.allocated
+    return _build(pipeline, relation, memory - emigration.allocated, clock, emigration)
+
+
+def build_node_join(
+    pipeline: Pipeline,
+    relation: ChangingRelation,
+    memory: int,
+    clock: Callable[[], float],
+) -> MasterJoin:
+    """A join that caches in the memory in which its events wait."""
+    return _build(pipeline, relation, memory, clock, None)
+
+
+def _build(
+    pipeline: Pipeline,
+    relation: ChangingRelation,
+    memory: int,
+    clock: Callable[[], float],
+    policy: CachePolicy | None,
+) -> MasterJoin:
     facts = relation.facts
     if pipeline.algorithm is Algorithm.AUTO:
-        auto = Auto(facts, memory, clock, factors=factors_of(pipeline), policy=emigration)
-        return MasterJoin(auto, relation, clock=clock), emigration
+        auto = Auto(facts, memory, clock, factors=factors_of(pipeline), policy=policy)
+        return MasterJoin(auto, relation, clock=clock)
     tuner = None
     if pipeline.algorithm is Algorithm.AMESHJOIN:
         tuner = _tuner(facts, memory, clock, factors_of(pipeline))
-    engine = Engine(
-        pipeline.algorithm,
-        facts,
-        memory,
-        parameters=Parameters(keys=KEYS_A_QUERY, tuner=tuner),
-        policy=emigration,
-    )
-    return MasterJoin(engine, relation, tuner, clock), emigration
+    parameters = Parameters(keys=KEYS_A_QUERY, tuner=tuner, cache_share=NODE_SHARE)
+    engine = Engine(pipeline.algorithm, facts, memory, parameters=parameters, policy=policy)
+    return MasterJoin(engine, relation, tuner, clock)
 
 
 def factors_of(pipeline: Pipeline) -> Factors:

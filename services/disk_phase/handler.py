@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dovetail.contracts.progress_pb2 import Progress
     from dovetail.join.line import Line
-    from dovetail.node.disk import MakeJoin
+    from dovetail.node.master import MasterJoin
     from dovetail.node.step import Part
     from dovetail.node.window import Window
     from dovetail.service.metrics import Latency
@@ -48,7 +48,7 @@ class DiskHandler(Handler):
     def __init__(
         self,
         topology: Topology,
-        make_join: MakeJoin,
+        join: MasterJoin,
         window: Window,
         progress: SlotProgress,
         budget: int,
@@ -58,7 +58,7 @@ class DiskHandler(Handler):
         line: Line | None = None,
         questions: Questions | None = None,
     ) -> None:
-        """`make_join` starts a join with nothing in it; a line keeps the pipeline's order.
+        """A line keeps the pipeline's order.
 
         `questions` about the join are answered between steps.
         """
@@ -66,7 +66,7 @@ class DiskHandler(Handler):
         self._reader = BatchReader(topology, topology.missed)
         self._writer = PartWriter(topology, latency)
         answers = Answers.of(topology, VIA_DISK, sink_takes)
-        self.half = DiskHalf(answers, make_join, window, line)
+        self.half = DiskHalf(answers, join, window, line)
         self._progress = progress
         self._budget = budget
         self._clock = clock
@@ -116,9 +116,7 @@ class DiskHandler(Handler):
         self.half.open(partition, ledger.count(partition, outcome.IN), progress)
 
     def drop(self) -> None:
-        slow = self.half.join.slow
         self.half.drop()
-        self.half.join.slow = slow
         self._reading.forget()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:

@@ -30,7 +30,7 @@ def build(context: Context) -> Handler:
     questions = Questions()
     handler = DiskHandler(
         context.topology,
-        partial(build_join, pipeline, relation, mine.join, time.monotonic),
+        build_join(pipeline, relation, mine.join, time.monotonic),
         Window(mine.capacity),
         ProgressReader(settings, context.topology.progress),
         budget(pipeline),

@@ -15,7 +15,7 @@ KEYS_A_QUERY = 5_000
 """Measured: from 1,000 keys on PostgreSQL gives its best rate a key."""
 _HELD_AN_EVENT = 256
 """About what an event takes while it waits: the window need not hold more than fit."""
-_LEAST_JOIN = 256 << 10
+LEAST_JOIN = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def shares(pipeline: Pipeline) -> Shares:
     line = whole // 4 if pipeline.order.within is not None else 0
     arrivals = whole // (8 if line else 4)
     join = whole - window - arrivals - line
-    if join < _LEAST_JOIN:
+    if join < LEAST_JOIN:
         raise ConfigError(
             f"memory of {pipeline.memory} bytes leaves the disk phase {whole}: too little to hold "
             f"events; give the pipeline more"

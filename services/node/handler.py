@@ -10,9 +10,11 @@
 One node reads the source itself, and nothing passes a topic on its way. Several have one hop: each
 maps its share of the source's partitions (mapping.py), and joins the slots that are its own.
 
-What waits for R beyond its step is read again by whoever takes the partition over. A key that the
-disk half finds worth it goes into the cache at once; `migrations` has the plan that Spark makes,
-and is only read.
+Both halves are one engine over one budget: it answers hits as it lets events in, caches the keys
+that are worth it as they are answered, and moves memory between the two. `migrations` has the plan
+that Spark makes, and is only read.
+
+What waits for R beyond its step is read again by whoever takes the partition over.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class NodeHandler(Handler):
 
     @abstractmethod
     def arrive(self, records: Records, producer: Producer) -> Iterator[Part]:
-        """Hand what was read to the disk half, through which it goes to the cache half."""
+        """Hand what was read to the disk half."""
 
     # ── what the loop asks ───────────────────────────────────────────────────────────────
 
@@ -117,7 +119,6 @@ class NodeHandler(Handler):
         for change in self._migrations.changes():
             self.cache.apply(change)
         self.cache.expire()
-        self.cache.forget_evicted()
         self._questions.answer()
 
     def waiting_for(self) -> str:
@@ -140,9 +141,7 @@ class NodeHandler(Handler):
 
     def drop(self) -> None:
         self._ours = False
-        slow = self.disk.join.slow
         self.disk.drop()
-        self.disk.join.slow = slow
         self._reading.forget()
 
     def offsets(self, positions: dict[int, int], _touched: set[int]) -> dict[int, int]:
@@ -170,8 +169,6 @@ class NodeHandler(Handler):
             if slow or (answered := self._reading.read()) is None:
                 break
             yield from answered
-            for part in self.disk.migrating():
-                self.cache.adopt(part)
             yield from self.disk.let_in()
         yield from self.disk.record()
 
@@ -180,7 +177,7 @@ class NodeHandler(Handler):
     def figures(self) -> dict[str, float]:
         return {
             "budget_bytes": self._memory,
-            "held_bytes": self.cache.cache.allocated + self.disk.held_bytes,
+            "held_bytes": self.disk.held_bytes,
             "cache_loaded": self._migrations.loaded,
             **self.cache.answers.matches.figures(),
             **self.cache.figures(),

@@ -5,33 +5,32 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dovetail.join.caching import SharedCache
 from dovetail.join.line import Line
 from dovetail.node.answers import VIA_CACHE, VIA_DISK, Answers
 from dovetail.node.cache import CacheHalf
 from dovetail.node.disk import DiskHalf
 from dovetail.node.intake import Intake
 from dovetail.node.source_window import SourceWindow
-from dovetail.node.window import Window
+from dovetail.node.window import SPAN, Window
 from dovetail.pipeline.spec import KeyType
 from dovetail.service.questions import Questions
 from dovetail.service.stage import Beside, Context, run_stage
+from dovetail.stream.batch import PIECE_BYTES
 from dovetail.stream.migrations import MigrationReader
 from dovetail.stream.progress import ProgressReader
 from dovetail.stream.topic_settings import largest_message
 from dovetail.topology import INTAKE, NODE
 from services.cache_phase.look import CacheLook
-from services.cache_phase.settings import budget as cache_budget
-from services.cache_phase.settings import piece_bytes
-from services.disk_phase.build import build_join
+from services.disk_phase.build import build_node_join
 from services.disk_phase.look import AlgorithmLook
 from services.disk_phase.relation import relation_of
-from services.disk_phase.settings import shares
 from services.ingest.routes import EventsByHttp
 from services.node import intake
 from services.node.handler import Around, MappedNode, NodeHandler, SourceNode
 from services.node.intake import require_ours
 from services.node.routes import Offered
-from services.node.settings import step
+from services.node.settings import capacity, shares, step
 from services.warm import warm_stage
 
 if TYPE_CHECKING:
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
 def build(context: Context) -> Handler:
     pipeline, topology = context.pipeline, context.topology
     reads = topology.stage(topology.service(NODE)).reads
-    capacity = shares(pipeline).capacity
+    events = capacity(pipeline)
     if reads == topology.source:
-        window = SourceWindow(capacity)
+        window = SourceWindow(events, SPAN)
         timed = pipeline.source.event_time is not None
         taking = Intake(pipeline, context.metrics.event_time_lag() if timed else None)
         handler: NodeHandler = SourceNode(_around(context, window), window, taking)
     else:
-        handler = MappedNode(_around(context, Window(capacity)))
+        handler = MappedNode(_around(context, Window(events, SPAN)))
     return handler
 
 
@@ -57,19 +56,20 @@ def _around(context: Context, window: Window) -> Around:
     require_ours(settings, topology)
     takes = partial(largest_message, settings, topology.enriched)
     mine, within = shares(pipeline), pipeline.order.within
+    join = build_node_join(pipeline, relation_of(context), mine.join, time.monotonic)
     cache = CacheHalf(
         pipeline,
         Answers.of(topology, VIA_CACHE, takes),
-        cache_budget(pipeline),
-        piece_bytes(pipeline),
+        SharedCache(join.engine),
+        PIECE_BYTES,
         time.time,
     )
     disk = DiskHalf(
         Answers.of(topology, VIA_DISK, takes),
-        partial(build_join, pipeline, relation_of(context), mine.join, time.monotonic),
+        join,
         window,
         None if within is None else Line(within, mine.line),
-        cache.take,
+        cache.sift,
     )
     questions = Questions()
     around = Around(

@@ -138,7 +138,7 @@ class LateJoin:
         join = MasterJoin(self._engine, self._relation)
         takes = partial(largest_message, settings, topology.enriched)
         self._answers = Answers.of(topology, VIA_LATE, takes)
-        self._disk = DiskHalf(self._answers, lambda: (join, None), Window(capacity))
+        self._disk = DiskHalf(self._answers, join, Window(capacity))
         self._chosen = False
         self._reader = KeyReader(pipeline)
         self._large = LargeKeys(self._relation, self._engine.disk_buffer, large)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
 
 
-def build_chosen_join(
-    pipeline: Pipeline, relation: ChangingRelation, memory: int
-) -> tuple[MasterJoin, Emigration]:
+def build_chosen_join(pipeline: Pipeline, relation: ChangingRelation, memory: int) -> MasterJoin:
     """A join for `auto`, whose algorithm is chosen batch by batch; as `build_join` makes others."""
     emigration = Emigration(pipeline.algorithm, memory=cache_budget(pipeline) // REMEMBERED)
     parameters = Parameters(keys=KEYS_A_QUERY)
@@ -31,4 +29,4 @@ def build_chosen_join(
         parameters=parameters,
         policy=emigration,
     )
-    return MasterJoin(engine, relation), emigration
+    return MasterJoin(engine, relation)

@@ -33,6 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import SlowError
+from dovetail.join.caching import CachePhase
 from dovetail.join.engine import Engine
 from dovetail.join.line import Line
 from dovetail.join.splice import slice_bytes
@@ -96,7 +97,7 @@ class TableJoin:
         self._cache = CacheHalf(
             link,
             Answers.of(topology, VIA_CACHE, takes),
-            cache_budget(link),
+            CachePhase(link.algorithm, cache_budget(link)),
             slice_bytes(link.memory),
             clock,
         )
@@ -107,13 +108,14 @@ class TableJoin:
         mine, within = shares(link), link.order.within
         left = disk_budget(link) - mine.capacity * BYTES_AN_EVENT - mine.line
         self._choice: Choice | None = None
-        make = partial(build_join, link, self._relation, left, time.monotonic)
         if link.algorithm is Algorithm.AUTO:
             self._choice = Choice(factors_of(link))
-            make = partial(build_chosen_join, link, self._relation, left)
+            join = build_chosen_join(link, self._relation, left)
+        else:
+            join = build_join(link, self._relation, left, time.monotonic)
         self._disk = DiskHalf(
             Answers.of(topology, VIA_DISK, takes),
-            make,
+            join,
             Window(mine.capacity),
             None if within is None else Line(within, mine.line, caution),
         )

@@ -87,21 +87,17 @@ class Node:
         master = InMemoryMaster(rows)
         self._ticks = 0
 
-        def make_join():
-            emigration = Emigration(algorithm)
-            engine = Engine(
-                algorithm,
-                master.facts,
-                memory,
-                parameters=Parameters(keys=2, pages=1),
-                disk_buffer=DISK_BUFFER,
-                policy=emigration,
-            )
-            return MasterJoin(engine, master), emigration
-
+        engine = Engine(
+            algorithm,
+            master.facts,
+            memory,
+            parameters=Parameters(keys=2, pages=1),
+            disk_buffer=DISK_BUFFER,
+            policy=Emigration(algorithm),
+        )
         self.handler = DiskHandler(
             Topology(pipeline),
-            make_join,
+            MasterJoin(engine, master),
             Window(40),
             broker,
             memory,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dovetail.contracts.progress_pb2 import Progress
 from dovetail.errors import Unavailable
 from dovetail.join.algorithms import ALGORITHMS, Parameters
+from dovetail.join.caching import SharedCache
 from dovetail.join.columns import Column
-from dovetail.join.emigration import Emigration
 from dovetail.join.engine import Engine
 from dovetail.join.line import Line
 from dovetail.join.mapper import Mapper
@@ -101,23 +101,19 @@ class Node:
         master = InMemoryMaster(rows)
         self._ticks = 0
 
-        def make_join():
-            emigration = Emigration(algorithm)
-            engine = Engine(
-                algorithm,
-                master.facts,
-                memory,
-                parameters=Parameters(keys=2, pages=1),
-                disk_buffer=DISK_BUFFER,
-                policy=emigration,
-            )
-            return MasterJoin(engine, master), emigration
-
-        window = SourceWindow(40)
+        engine = Engine(
+            algorithm,
+            master.facts,
+            memory,
+            parameters=Parameters(keys=2, pages=1),
+            disk_buffer=DISK_BUFFER,
+        )
+        window = SourceWindow(40, 2)
         cache = Answers.of(topology, VIA_CACHE, takes_anything)
         disk = Answers.of(topology, VIA_DISK, takes_anything)
-        half = CacheHalf(spec, cache, 1 << 14, 64, self._clock)
-        both = DiskHalf(disk, make_join, window, line, half.take)
+        half = CacheHalf(spec, cache, SharedCache(engine), 64, self._clock)
+        join = MasterJoin(engine, master, now=self._clock)
+        both = DiskHalf(disk, join, window, line, half.sift)
         around = Around(
             topology,
             half,

@@ -283,7 +283,7 @@ def _disk_phase(memory=16 * MIB, **fields):
         ticks = iter(range(1_000_000))
         handler = DiskHandler(
             Topology(pipeline),
-            lambda: build_join(pipeline, master, mine.join, lambda: float(next(ticks)) / 1e4),
+            build_join(pipeline, master, mine.join, lambda: float(next(ticks)) / 1e4),
             Window(mine.capacity),
             None,
             mine.join,

@@ -65,7 +65,7 @@ class Disk:
         self.sink_takes = 1 << 20
         self.handler = DiskHandler(
             self.topology,
-            lambda: build_join(pipeline, self.master, memory, self._clock),
+            build_join(pipeline, self.master, memory, self._clock),
             Window(LEAST),
             self,
             1 << 20,

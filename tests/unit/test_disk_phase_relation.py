@@ -47,7 +47,7 @@ def test_events_wait_for_the_first_snapshot_and_are_answered_by_it(algorithm, tm
     relation = relation_of(context)
     (annex,) = context.annexes
     assert annex.waiting_for().endswith("yet: run `dovetail spark snapshot some/pipeline.yaml`")
-    join, _ = build_join(of, relation, 4 << 20, time.monotonic)
+    join = build_join(of, relation, 4 << 20, time.monotonic)
     join.keep(range(4))
     keys = JoinKeys.of_ints(np.arange(KEYS))
     events = Events(keys, Column.of([b"{}"] * KEYS), np.arange(KEYS))
