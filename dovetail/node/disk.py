@@ -67,6 +67,11 @@ class _Arrival:
     events: Events | None = None
     """What of the first of them is to be joined, until the join has room for it."""
 
+    @property
+    def nbytes(self) -> int:
+        whole = 0 if self.batch is None else self.batch.nbytes
+        return whole + sum(piece.nbytes for piece in self.pieces)
+
 
 class DiskHalf:
     def __init__(
@@ -111,7 +116,12 @@ class DiskHalf:
     @property
     def held_bytes(self) -> int:
         """Of the half's share of the budget."""
-        return self.join.engine.allocated + self.window.nbytes + self.in_line
+        return self.join.engine.allocated + self.window.nbytes + self.in_line + self.arrived_bytes
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Of batches that are not, or not wholly, let in."""
+        return sum(arrival.nbytes for arrival in self._arrivals)
 
     @property
     def migrations(self) -> int:
@@ -127,6 +137,7 @@ class DiskHalf:
         return {
             "component_bytes.window": self.window.nbytes,
             "component_bytes.line": self.in_line,
+            "component_bytes.arrivals": self.arrived_bytes,
             "window_events": self.window.capacity - self.window.room,
             "window_capacity": self.window.capacity,
             "held_batches": self.arrivals,

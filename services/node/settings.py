@@ -11,7 +11,9 @@ from services.disk_phase.settings import LEAST_JOIN, Shares
 if TYPE_CHECKING:
     from dovetail.pipeline.spec import Pipeline
 
-_ARRIVALS_SHARE = 16
+_ARRIVALS_SHARE = 12
+_COLUMNS = 64
+"""Bytes of an event that has arrived, beside its own."""
 _LINE_SHARE = 4
 _LOOKING_UP = (Algorithm.INLJ, Algorithm.SRJ, Algorithm.AUTO)
 _LOOKED_UP, _READ_FOR = 640, 320
@@ -42,4 +44,5 @@ def capacity(pipeline: Pipeline) -> int:
 
 def step(pipeline: Pipeline) -> Step:
     """No more than there is room for, should none of it be cached."""
-    return Step(max_records=50_000, max_bytes=shares(pipeline).arrivals, linger_s=0.1)
+    arrivals = shares(pipeline).arrivals
+    return Step(min(50_000, arrivals // (2 * _COLUMNS)), arrivals // 2, linger_s=0.1)
