@@ -53,6 +53,10 @@ class Parameters:
     """How much of the memory a cache of bounded size may take."""
     switching_factor: float = 1.0
     """s_f of the cache inequality."""
+    remember: int = 0
+    """Bytes to remember in who was looked up lately: SRJ caches who is again; 0 = everybody."""
+    by_frequency: bool = False
+    """Whether SRJ's cache lets go of the least frequent, as `auto` has it, not the least recent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def _none(_: Parameters) -> Policy:
 
 
 def _lru(given: Parameters) -> Policy:
-    return Lru(given.cache_share)
+    kind = AutoCache if given.by_frequency else Lru
+    return kind(given.cache_share, given.remember)
 
 
 def _threshold(given: Parameters) -> Policy:

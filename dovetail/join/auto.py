@@ -13,6 +13,10 @@
 4. Another algorithm takes over if it promises a tenth more, a fifth if it has not run yet. The
    engine keeps what is pending and cached, so that no answer is lost or repeated.
 
+An algorithm that somebody has named is the only candidate: it stays, and runs with what its own
+model plans for this memory, this R and the factors as they are measured, always for the highest
+rate. AMESHJOIN's tuner asks the same model before every step, for the rate at which events arrive.
+
 An order constraint leaves a scan little to wait with: its plans get no more memory than the events
 that it may hold back, and a lookup wins. Every choice is kept with its reason.
 
@@ -32,12 +36,14 @@ from dovetail.join.cost.plan import Parts, Plan
 from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
+from dovetail.join.cost.srj import best_batch
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import NO_ANSWERS
 from dovetail.join.pending import UNBOUNDED
+from dovetail.join.tuning import ArrivalTuner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.cost.workload import Workload
@@ -54,8 +60,20 @@ BY_KEY = ("ssbj", "cachejoin", "hybridjoin", "srj")
 SCANNING_ALONE = ("meshjoin",)
 BY_KEY_ALONE = ("srj", "meshjoin", "hybridjoin")
 """Candidates of a join whose cache is another process's."""
-_SHARING = ("cachejoin", "srj")
+_SHARING = ("cmeshjoin", "cachejoin", "pcsrj", "srj")
 """Whose cache takes a share of the memory that is set."""
+CACHING = ("ssbj", "cachejoin", "srj")
+"""Candidates of a node: its cache is worth keeping when little comes, too."""
+MODELLED_BY = {"cmeshjoin": "ssbj"}
+"""An algorithm without a model of its own: its best split is the one that this one finds."""
+ALONE = {
+    "cmeshjoin": "meshjoin",
+    "ssbj": "meshjoin",
+    "cachejoin": "hybridjoin",
+    "pcsrj": "hybridjoin",
+    "ssbj-index": "hybridjoin",
+}
+"""What models the disk phase of an algorithm whose cache is another process's."""
 BY_LOOKUPS = ("srj",)
 """Whose reads are priced by `request` and `key`; those of all others by `seek` and `page`."""
 ADVANTAGE, UNTRIED = 1.1, 1.2
@@ -83,12 +101,16 @@ _LESSON = 16
 """Steps that are learnt from at once."""
 _WEIGHT = 0.3
 """Of a lesson against all before it."""
+_BATCH_SHARE = 4
+"""A batch of lookups takes at most one part in so many of the memory."""
+_MOST_CACHED = 0.95
 _HARDLY = 0.1
 """A share of the memory that a cache may as well have or not."""
 _SHIFT = 0.15
 """A skew that moves by more makes what other algorithms once showed worthless."""
 
 
+NAMED = "the pipeline names it; "
 _NO_PLAN = Plan(
     1.0, Parts(), 1, 1, 0.0, "so little memory, or so high a rate, is beyond the models"
 )
@@ -138,6 +160,12 @@ def _candidates(relation: Relation, *, alone: bool) -> tuple[str, ...]:
     return BY_KEY if relation.by_key else SCANNING
 
 
+def _can_serve(relation: Relation, name: str) -> bool:
+    if name in BY_LOOKUPS:
+        return relation.by_key
+    return relation.by_page and (relation.by_key or name in SCANNING + SCANNING_ALONE)
+
+
 class Auto:
     """An engine that chooses its algorithm itself; used like `Engine`."""
 
@@ -153,7 +181,14 @@ class Auto:
         distance: int = UNBOUNDED,
         patience: int = PATIENCE,
         policy: CachePolicy | None = None,
+        among: Sequence[str] | None = None,
+        remember: int = 0,
     ) -> None:
+        """`among` are the candidates, whatever the relation can do; one alone is never left.
+
+        `remember` are bytes to remember in who was looked up lately: where that is done, only who
+        is looked up again is cached, and a batch is no larger than it has to be.
+        """
         self.budget = memory
         self.factors = self._first_factors = factors
         self.choices: list[Choice] = []
@@ -164,7 +199,10 @@ class Auto:
         self.distance = distance
         self._patience = patience
         self._alone = policy is not None
-        self._candidates = _candidates(relation, alone=self._alone)
+        self._among = among
+        self._candidates = self._candidates_for(relation)
+        self.named = among is not None and len(among) == 1
+        """Whether somebody has chosen the algorithm, and its parameters alone are planned."""
         self._sample = KeySample(min(_LARGEST_SAMPLE, max(64, memory // _SAMPLE_SHARE // 8)))
         self._unsampled = 0
         self._skew = _GUESSED_SKEW
@@ -172,12 +210,16 @@ class Auto:
         self._stretch = _Stretch()
         self._lesson = _Lesson()
         self._asked_at = 0.0
-        self._memory = memory - self._sample.nbytes
+        self._remember = remember
+        self._memory = memory - self._sample.nbytes - remember
         self._rows_seen = self._row_bytes_seen = 0
         self._rate, self._saturated = 0.0, True
         self._behind = 0
         self._last_rate = 0.0
         self._busy = self._asked_models = self._models_took = 0.0
+        self._tuner: ArrivalTuner | None = None
+        if "ameshjoin" in self._candidates:
+            self._tuner = ArrivalTuner(self._workload(), factors, self._memory, clock)
         self._plans = self._planned()
         first = self._first()
         plan = self._plans[first]
@@ -191,7 +233,14 @@ class Auto:
             distance=distance,
             policy=policy,
         )
-        self._note(first, plan, "to begin with, ")
+        self._note(first, plan, "to begin with, " if not self.named else NAMED)
+
+    def _candidates_for(self, relation: Relation) -> Sequence[str]:
+        if self._among is None:
+            return _candidates(relation, alone=self._alone)
+        if len(self._among) == 1:
+            return self._among
+        return [name for name in self._among if _can_serve(relation, name)] or BY_LOOKUPS
 
     def _first(self) -> str:
         """The scan that adapts its cache to any skew, unless another promises far more."""
@@ -217,11 +266,12 @@ class Auto:
 
     @property
     def allocated(self) -> int:
-        return self.engine.allocated + self._sample.nbytes
+        return sum(self.components.values())
 
     @property
     def components(self) -> dict[str, int]:
-        return {**self.engine.components, "sample": self._sample.nbytes}
+        remembered = {"remembered": self._remember} if self._remember else {}
+        return {**self.engine.components, **remembered, "sample": self._sample.nbytes}
 
     @property
     def disk_buffer(self) -> int:
@@ -257,6 +307,8 @@ class Auto:
             self._look_at(events, offered.accepted)
         self._stretch.accepted += offered.accepted
         self._stretch.refused |= offered.accepted < len(events)
+        if self._tuner is not None:
+            self._tuner.arrived(offered.accepted, more=offered.accepted < len(events))
         return offered
 
     def wants(self) -> Request | None:
@@ -311,7 +363,7 @@ class Auto:
     def renew(self, relation: Relation) -> None:
         self._relation = relation
         self.engine.renew(relation)
-        candidates = _candidates(relation, alone=self._alone)
+        candidates = self._candidates_for(relation)
         if candidates != self._candidates:
             self._candidates = candidates
             self._choose_anew()
@@ -427,6 +479,8 @@ class Auto:
             self._corrections.clear()
         self._skew = skew
         self._plans = self._planned()
+        if self._tuner is not None:
+            self._tuner.learn(self._workload(), self.factors)
         self._asked_models = self._busy
         self._models_took = self._clock() - began
 
@@ -438,18 +492,23 @@ class Auto:
             self._correct(current, self._rate / plan.rate)
         best, promised = self._ranked()[0]
         if best == current or not self._worth(best, promised, plan):
-            if plan and current in _SHARING:
-                self._tune(self._parameters(plan, self.disk_buffer))
+            if plan:
+                self._tune(current, plan)
             return False
         was = f"{current} reached {self._rate:,.0f} events/s; "
         self.engine.switch(best, self._parameters(promised, self.disk_buffer))
         self._note(best, promised, was)
         return True
 
-    def _tune(self, parameters: Parameters) -> None:
+    def _tune(self, current: str, plan: Plan) -> None:
         """Let the algorithm that runs go on with what its plan says now."""
-        if abs(parameters.cache_share - self.engine.parameters.cache_share) > _HARDLY:
-            self.engine.switch(self.engine.algorithm, parameters)
+        planned, now = self._parameters(plan, self.disk_buffer), self.engine.parameters
+        moved = abs(planned.cache_share - now.cache_share) > _HARDLY
+        other = self.named and not now.keys / 2 <= planned.keys <= now.keys * 2
+        if (moved and current in _SHARING) or (other and current in BY_LOOKUPS):
+            self.engine.switch(current, planned)
+            if self.named:
+                self._note(current, plan, f"{NAMED}by what was measured since, ")
 
     def _correct(self, current: str, seen: float) -> None:
         """Note what the current plan is off by; those that read alike are off by as much more.
@@ -477,13 +536,37 @@ class Auto:
     def _planned(self) -> dict[str, Plan]:
         """What each candidate's model says, the best first."""
         workload = self._workload()
-        if self._saturated:
+        models = {self._model_of(name): name for name in self._candidates}
+        if self._saturated or self.named:
             memory = self._allowed(workload)
-            found = rate_for(workload, self.factors, memory, self._candidates)
+            found = rate_for(workload, self.factors, memory, models)
         else:
-            found = memory_for(workload, self.factors, self._rate * _HEADROOM, self._candidates)
-        plans = {answer.algorithm: answer.plan for answer in found if answer.plan}
+            found = memory_for(workload, self.factors, self._rate * _HEADROOM, models)
+        plans = {
+            models[answer.algorithm]: self._frugal(models[answer.algorithm], answer.plan)
+            for answer in found
+            if answer.plan
+        }
         return plans or {self._candidates[0]: _NO_PLAN}
+
+    def _frugal(self, name: str, plan: Plan) -> Plan:
+        """A batch for lookups that is as large as it has to be, and no smaller.
+
+        The cache has the rest; and who waits and is not in this query causes another one.
+        """
+        if name not in BY_LOOKUPS or not (self._remember or self.named):
+            return plan
+        load = self._workload()
+        event, row = load.fudge * load.event_bytes, load.popularity.rows_a_key * load.row_bytes
+        a_key = event + load.pointer_bytes + row
+        keys = max(1, min(best_batch(self.factors, 0.0), int(self._memory / _BATCH_SHARE / a_key)))
+        cache = max(0.0, self._memory - keys * a_key)
+        parts = Parts(cache, keys * event, keys * load.pointer_bytes, keys * row)
+        return replace(plan, parts=parts, events=keys)
+
+    def _model_of(self, name: str) -> str:
+        modelled = MODELLED_BY.get(name, name)
+        return ALONE.get(name, name) if self._alone else modelled
 
     def _ranked(self) -> list[tuple[str, Plan]]:
         """The plans as corrected, the best first; the least memory needs no correction."""
@@ -538,11 +621,20 @@ class Auto:
         """As the plan says, but reads fill the disk buffer that there is."""
         ahead = self.factors.read_ahead and disk_buffer >= READ_AHEAD_FROM
         room = disk_buffer // 2 if ahead else disk_buffer
-        held = plan.parts.cache + plan.parts.pending + plan.parts.queue
+        pages = max(1, room // self._relation.page_bytes)
+        if plan is _NO_PLAN:
+            return Parameters(pages=pages, tuner=self._tuner, remember=self._remember)
+        # What the plan does not need for events that wait is the cache's, also where it is a plan
+        # for less than all of the memory.
+        pool = self._memory - disk_buffer
+        waiting = plan.parts.pending + plan.parts.queue
         return Parameters(
-            pages=max(1, room // self._relation.page_bytes),
+            pages=pages,
             keys=max(1, int(plan.events)),
-            cache_share=min(0.9, max(0.1, plan.parts.cache / held)) if held else 0.5,
+            cache_share=min(_MOST_CACHED, max(0.1, 1 - waiting / pool)),
+            tuner=self._tuner,
+            remember=self._remember,
+            by_frequency=self._remember > 0 and not self.named,
         )
 
     def _note(self, algorithm: str, plan: Plan, why: str) -> None:

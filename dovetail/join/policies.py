@@ -158,6 +158,11 @@ class _Bounded:
         self.figures.evicted += kept.evicted
 
 
+def _everybody(remember: int) -> Worth:
+    """Whoever was looked up, or, with memory for that, whoever was before."""
+    return LookedUpAgain(remember) if remember else Everybody()
+
+
 class NoCache(_Bounded):
     def __init__(self) -> None:
         super().__init__(0.0, Eviction.NOBODY, Nobody())
@@ -180,8 +185,8 @@ class Lru(_Bounded):
 
     by_recency = True
 
-    def __init__(self, share: float = 0.5) -> None:
-        super().__init__(share, Eviction.COLDEST, Everybody())
+    def __init__(self, share: float = 0.5, remember: int = 0) -> None:
+        super().__init__(share, Eviction.COLDEST, _everybody(remember))
 
     def abroad(self, memory: int) -> Worth:
         return LookedUpAgain(memory)
@@ -270,7 +275,7 @@ class Inequality(_Bounded):
 
 
 class AutoCache(_Bounded):
-    """The cache of `auto` where it is a process of its own.
+    """The cache of `auto` in the services, where R is looked up.
 
     The inequality asks for the least memory at a given rate. Here the memory is given and the
     rate is wanted: any key that was looked up again may fill it, and the least frequent makes
@@ -278,8 +283,8 @@ class AutoCache(_Bounded):
     left 60 %, and sends a third of the migrations.
     """
 
-    def __init__(self, share: float = 0.5) -> None:
-        super().__init__(share, Eviction.LEAST_FREQUENT, Everybody())
+    def __init__(self, share: float = 0.5, remember: int = 0) -> None:
+        super().__init__(share, Eviction.LEAST_FREQUENT, _everybody(remember))
 
     def abroad(self, memory: int) -> Worth:
         return LookedUpAgain(memory)

@@ -2,13 +2,14 @@
 
 1. The driver says how many events arrived; the clock says since when.
 2. Before a step, the cost model is asked for the least memory that keeps up with that rate, a
-   little to spare, or, where none does, for the highest rate in the memory there is.
+   little to spare, or, where none does or events had to be refused, for the highest rate in the
+   memory there is.
 3. Its b and w are used for that step. A rate that hardly changed asks nothing anew.
 """
 
 from __future__ import annotations
 
-from math import ceil
+import math
 from typing import TYPE_CHECKING
 
 from dovetail.errors import ConfigError
@@ -40,20 +41,30 @@ class ArrivalTuner:
         self._clock = clock
         self._since = clock()
         self._arrived = 0
+        self._more = False
         self.rate = 0.0
         self._planned_for = 0.0
         self.plan = meshjoin.highest_rate(workload, factors, memory)
 
-    def arrived(self, events: int) -> None:
+    def arrived(self, events: int, *, more: bool = False) -> None:
+        """So many events have come in; `more` had to stay outside, nobody knows how many."""
         self._arrived += events
+        self._more |= more
+
+    def learn(self, workload: Workload, factors: Factors) -> None:
+        """Plan by what was measured since."""
+        self._workload, self._factors = workload, factors
+        self._planned_for = -1.0
 
     def __call__(self, pending: int) -> tuple[int, int]:
         """B and w for the next step; at least what waits already is worth reading for."""
         self._measure()
-        if abs(self.rate - self._planned_for) > _HARDLY * self._planned_for:
-            self._planned_for = self.rate
-            self.plan = self._plan()
-        return max(1, round(self.plan.pages)), max(1, pending, ceil(self.plan.events))
+        wanted = math.inf if self._more else self.rate
+        self._more = False
+        if not math.isclose(wanted, self._planned_for, rel_tol=_HARDLY):
+            self._planned_for = wanted
+            self.plan = self._plan(wanted)
+        return max(1, round(self.plan.pages)), max(1, pending, math.ceil(self.plan.events))
 
     def _measure(self) -> None:
         now = self._clock()
@@ -65,9 +76,9 @@ class ArrivalTuner:
         self._since = now
         self._arrived = 0
 
-    def _plan(self) -> Plan:
+    def _plan(self, rate: float) -> Plan:
         try:
-            least = meshjoin.least_memory(self._workload, self._factors, SPARE * self.rate)
+            least = meshjoin.least_memory(self._workload, self._factors, SPARE * rate)
         except ConfigError:  # no memory buys this rate
             least = None
         if least is not None and least.memory <= self._memory:

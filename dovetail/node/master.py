@@ -20,6 +20,9 @@ from dovetail.join.auto import Auto
 from dovetail.join.cost.factors import NAMES
 from dovetail.join.engine import Engine
 from dovetail.join.exchange import Pages
+from dovetail.join.lookup import Lookup
+from dovetail.join.pending import UNBOUNDED
+from dovetail.join.policies import Inequality, Lru, Threshold
 from dovetail.join.scan import Scan
 from dovetail.master.pipeline import QUICK_S
 from dovetail.node.contents import cached_at
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from dovetail.join.columns import Flags, JoinKeys
     from dovetail.join.engine import Offered
     from dovetail.join.exchange import Answers, Events, Request
-    from dovetail.join.tuning import ArrivalTuner
     from dovetail.master.relation import ChangingRelation
 
 log = logging.getLogger(__name__)
@@ -47,14 +49,12 @@ class MasterJoin:
         self,
         engine: Engine | Auto,
         relation: ChangingRelation,
-        tuner: ArrivalTuner | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`now` is the clock by which cached rows grow old."""
         self.engine = engine
         self._relation = relation
-        self._tuner = tuner
         self._clock = clock
         self._now = now
         self._look_at = clock() + _LOOK_S
@@ -104,10 +104,7 @@ class MasterJoin:
 
     def offer(self, events: Events) -> Offered:
         """Let events in, from the batch's start; what the engine has cached is answered."""
-        offered = self.engine.offer(events)
-        if self._tuner is not None:
-            self._tuner.arrived(offered.accepted)
-        return offered
+        return self.engine.offer(events)
 
     def forget(self) -> None:
         """Let go of all that waits: it is offered again."""
@@ -196,6 +193,7 @@ class MasterJoin:
                 ],
             }
         assert isinstance(engine, Engine)
+        explained["parameters"] = parameters_shown(engine)
         scans = isinstance(engine.phase, Scan)
         return {
             "running": engine.algorithm,
@@ -231,9 +229,9 @@ class MasterJoin:
         if not isinstance(self.engine, Auto) or self.engine.choice is self._told:
             return
         self._told = choice = self.engine.choice
-        self.choices += 1
+        self.choices += not self.engine.named
         log.info(
-            "algorithm chosen",
+            "parameters planned" if self.engine.named else "algorithm chosen",
             extra={"algorithm": choice.algorithm, "reason": choice.reason},
         )
 
@@ -241,3 +239,22 @@ class MasterJoin:
         if self._in_cycle:
             self._relation.rest()
             self._in_cycle = False
+
+
+def parameters_shown(engine: Engine) -> dict[str, float]:
+    """What an algorithm runs with, as far as it concerns it."""
+    given, phase = engine.parameters, engine.phase
+    shown: dict[str, float] = {"disk_buffer_bytes": engine.disk_buffer}
+    if isinstance(phase, Scan):
+        shown["b_pages"] = phase.pages
+        if phase.events != UNBOUNDED:
+            shown["w_events"] = phase.events
+    elif isinstance(phase, Lookup):
+        shown["k_keys"] = phase.keys
+    elif phase_pages := given.pages:
+        shown["b_pages"] = phase_pages
+    if isinstance(engine.policy, Lru | Threshold):
+        shown["cache_share"] = given.cache_share
+    elif isinstance(engine.policy, Inequality):
+        shown["s_f"] = given.switching_factor
+    return shown

@@ -10,7 +10,7 @@ from dovetail.testing.fakes import InMemoryMaster
 from services.node.settings import step as step_of
 from tests.unit.node_kit import Node, pipeline_of
 
-MEMORY = 2 << 20
+MEMORY = 4 << 20
 KEYS = 4_000
 DEEDS = st.lists(
     st.one_of(

@@ -163,7 +163,7 @@ def test_a_migrated_row_is_as_old_as_the_snapshot_it_was_read_in(algorithm, read
     """By R's clock, which here goes on by a second with every read."""
     disk = Disk(InMemoryMaster(dict.fromkeys(range(60), ROWS[1]), 10), algorithm=algorithm)
     disk.master.clock = lambda: 1_800_000_000.5 + len(disk.master.requests)
-    disk.handler.half.join.engine.switch(algorithm, Parameters(pages=1))
+    disk.handler.half.join.engine.engine.switch(algorithm, Parameters(pages=1))
     disk.step(*[5] * 50)
     if algorithm == "srj":
         disk.step(5)
