@@ -35,7 +35,8 @@ function fill(made, node) {
   made.here.style.setProperty('left', `${scans ? (100 * node.page) / Math.max(1, node.pages) : 0}%`);
   track.setAttribute('aria-label', scans ? `The scan is at page ${node.page} of ${node.pages}` : 'no scan');
   text(made.scan.lastElementChild, scans ? `scan at page ${count(node.page)} of ${count(node.pages)} (${share(node.page / Math.max(1, node.pages))} of R)` : `no scan: it looks keys up in R${node.pages ? ` of ${count(node.pages)} pages` : ''}`);
-  text(made.facts, `${count(node.pending_events)} events pending · ${count(node.reads)} reads · ${count(node.rows_read)} rows read · ${count(node.choices)} ${node.choices === 1 ? 'choice' : 'choices'}`);
+  const parameters = Object.entries(node.parameters ?? {}).map(([name, value]) => ` · ${name} ${value < 1 ? value.toFixed(2) : count(value)}`).join('');
+  text(made.facts, `${count(node.pending_events)} events pending · ${count(node.reads)} reads · ${count(node.rows_read)} rows read · ${count(node.choices)} ${node.choices === 1 ? 'choice' : 'choices'}${parameters}`);
   const ranked = (node.ranking ?? []).slice(0, SHOWN_RANKS);
   const best = Math.max(...ranked.map((one) => one.rate ?? 0), 1);
   keyed(made.ranking, ranked, (one) => one.algorithm, rankRow, (rank, one) => {
