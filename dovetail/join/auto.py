@@ -26,6 +26,7 @@ The engine measures in counts; seconds come from the clock that is passed in. On
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -220,10 +221,11 @@ class Auto:
         self._tuner: ArrivalTuner | None = None
         if "ameshjoin" in self._candidates:
             self._tuner = ArrivalTuner(self._workload(), factors, self._memory, clock)
+        self._buffered = math.inf
         self._plans = self._planned()
         first = self._first()
         plan = self._plans[first]
-        disk_buffer = self._disk_buffer(plan)
+        self._buffered = disk_buffer = self._disk_buffer(plan)
         self.engine = Engine(
             first,
             relation,
@@ -557,9 +559,11 @@ class Auto:
         if name not in BY_LOOKUPS or not (self._remember or self.named):
             return plan
         load = self._workload()
-        event, row = load.fudge * load.event_bytes, load.popularity.rows_a_key * load.row_bytes
+        event = load.fudge * load.event_bytes
+        row = load.popularity.rows_a_key * load.row_bytes * load.buffer_fudge
         a_key = event + load.pointer_bytes + row
-        keys = max(1, min(best_batch(self.factors, 0.0), int(self._memory / _BATCH_SHARE / a_key)))
+        room = min(self._memory / _BATCH_SHARE / a_key, self._buffered / row)
+        keys = max(1, min(best_batch(self.factors, 0.0), int(room)))
         cache = max(0.0, self._memory - keys * a_key)
         parts = Parts(cache, keys * event, keys * load.pointer_bytes, keys * row)
         return replace(plan, parts=parts, events=keys)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from dovetail.join.algorithms import Parameters
 from dovetail.join.engine import Engine
 from dovetail.node.master import MasterJoin
 from dovetail.testing.fakes import InMemoryMaster
-from services.node.settings import shares
 from tests.unit.engine_kit import events_of
 from tests.unit.node_kit import Node, pipeline_of
 
@@ -45,11 +43,11 @@ def through_node(pipeline, keys, rate, steps):
     return node
 
 
-def through_engine(pipeline, keys, rate, steps):
-    """The engine in the same memory, a read a step as the node's."""
+def through_engine(node, keys, rate, steps):
+    """The engine by itself in the memory of the node's, a read a step as there."""
     master, stream = master_of(keys), Stream(keys)
-    memory = shares(pipeline).join
-    engine = Engine(pipeline.algorithm, master.facts, memory, parameters=Parameters())
+    its = node.disk.join.engine.engine
+    engine = Engine(its.algorithm, master.facts, its.budget, disk_buffer=its.disk_buffer)
     join = MasterJoin(engine, master)
     for _ in range(steps):
         events = events_of(stream.take(rate).tolist(), EVENT_BYTES)
@@ -79,7 +77,7 @@ def test_a_rate_that_demands_it_makes_the_services_ssbj_a_main_memory_join():
 def test_a_node_caches_what_the_engine_alone_would(algorithm):
     pipeline = pipeline_of(algorithm, 4 * MIB)
     node = through_node(pipeline, 6_000, 4_000, 40)
-    engine = through_engine(pipeline, 6_000, 4_000, 40)
+    engine = through_engine(node, 6_000, 4_000, 40)
     assert len(engine.held.cached) > 200
     assert len(node.cache.cache) == pytest.approx(len(engine.held.cached), rel=0.1)
 
