@@ -62,7 +62,7 @@ def joined(algorithm, relation, keys):
     events = events_of(keys)
     given, dismissed, at = Counter(), [], 0
     while at < len(events) or engine.pending:
-        at += driver.offer(events.slice(at, min(at + 100, len(events))))
+        at += driver.offer(events.slice(at, min(at + 100, len(events)))).accepted
         try:
             answers = driver.step()
         except TooManyRowsError as error:

@@ -89,7 +89,7 @@ class Node:
         self._ticks += 1
         return self._ticks * 0.06
 
-    def step(self, keys=(), note=""):
+    def step(self, keys=(), note="", producer=None):
         """Take events with these keys; return what was sent."""
         data = Column.of([json.dumps({"id": int(key), "note": note}).encode() for key in keys])
         count = len(data)
@@ -102,7 +102,7 @@ class Node:
             np.zeros(count, np.bool_),
         )
         self._offset += count
-        producer = RecordingProducer()
+        producer = producer or RecordingProducer()
         self.handler.handle(records, producer, self.ledger)
         return producer
 

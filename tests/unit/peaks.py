@@ -36,6 +36,7 @@ from services.disk_phase.build import build_join
 from services.disk_phase.handler import DiskHandler
 from services.disk_phase.settings import shares
 from services.spark import enrich_join
+from tests.unit.node_kit import Node, pipeline_of
 
 MIB = 1 << 20
 NOTE = "x" * 60
@@ -317,6 +318,34 @@ def disk_phase_within():
     return _disk_phase(algorithm="ssbj", order={"within": 100})
 
 
+def _node(memory=16 * MIB, **fields):
+    """Both phases over one engine: the first step reads R, the second is hits."""
+    pipeline = pipeline_of(fields.pop("algorithm", "srj"), memory, **fields)
+
+    def run(*, many):
+        count = MANY if many else 20
+        node, sink = Node(pipeline, InMemoryMaster(_rows(7, count), 100)), Sink()
+
+        def work():
+            for _ in range(2):
+                node.step([7] * count, NOTE, sink)
+                while node.handler.busy:
+                    node.step(producer=sink)
+            return sink.bytes > 2 * count * count * 100
+
+        return work
+
+    return memory, run
+
+
+def node():
+    return _node()
+
+
+def node_scan():
+    return _node(algorithm="ssbj")
+
+
 def _spark(memory=16 * MIB, **fields):
     pipeline = _pipeline(memory, engine="spark", **fields)
 
@@ -370,6 +399,8 @@ PATHS = {
         disk_phase,
         disk_phase_scan,
         disk_phase_within,
+        node,
+        node_scan,
         spark,
         spark_within,
     )

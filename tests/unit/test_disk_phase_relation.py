@@ -51,7 +51,7 @@ def test_events_wait_for_the_first_snapshot_and_are_answered_by_it(algorithm, tm
     join.keep(range(4))
     keys = JoinKeys.of_ints(np.arange(KEYS))
     events = Events(keys, Column.of([b"{}"] * KEYS), np.arange(KEYS))
-    assert join.offer(events)
+    assert join.offer(events).accepted
     with pytest.raises(Unavailable, match="dovetail spark snapshot"):
         join.step()
     known = np.repeat(np.arange(KEYS // 2), 3)
@@ -61,7 +61,7 @@ def test_events_wait_for_the_first_snapshot_and_are_answered_by_it(algorithm, tm
     found = {}
     at = join.pending
     while join.pending or at < KEYS:
-        at += join.offer(events.slice(at, KEYS))
+        at += join.offer(events.slice(at, KEYS)).accepted
         answers = join.step()
         if answers is not None:
             found |= dict(zip(answers.ids.tolist(), rows_each(answers), strict=True))
