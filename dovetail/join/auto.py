@@ -38,7 +38,7 @@ from dovetail.join.cost.popularity import ZipfPopularity
 from dovetail.join.cost.sample import KeySample
 from dovetail.join.cost.sizing import READ_AHEAD_FROM, memory_for, rate_for
 from dovetail.join.cost.srj import best_batch
-from dovetail.join.engine import Engine
+from dovetail.join.engine import DISK_BUFFER_SHARE, Engine
 from dovetail.join.exchange import NO_ANSWERS
 from dovetail.join.pending import UNBOUNDED
 from dovetail.join.tuning import ArrivalTuner
@@ -104,6 +104,7 @@ _WEIGHT = 0.3
 """Of a lesson against all before it."""
 _BATCH_SHARE = 4
 """A batch of lookups takes at most one part in so many of the memory."""
+_LEAST_BUFFER_SHARE = 16
 _MOST_CACHED = 0.95
 _HARDLY = 0.1
 """A share of the memory that a cache may as well have or not."""
@@ -616,9 +617,14 @@ class Auto:
         return self._rows_a_page() * self._row_bytes
 
     def _disk_buffer(self, plan: Plan) -> int:
-        """What the plan says, or a little more: it stays, whatever takes over."""
+        """What the plan says, or a little more: it stays, whatever takes over.
+
+        The rows of a key that is looked up have to fit, however many they are: where the cache is
+        another process's, this memory is a small part of the node's.
+        """
         a_page = self._relation.page_bytes
-        least = max(a_page, self._memory // 16)
+        share = DISK_BUFFER_SHARE if self.named and self._alone else _LEAST_BUFFER_SHARE
+        least = max(a_page, self._memory // share)
         return int(min(max(least, plan.parts.disk_buffer + 2 * a_page), self._memory // 2))
 
     def _parameters(self, plan: Plan, disk_buffer: int) -> Parameters:
