@@ -10,10 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from dovetail.kernels import cgutils, intrinsic, ir, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +54,12 @@ def _storer(bits: int) -> Any:
     return intrinsic(store)
 
 
-def _copier(emit: Any) -> Any:
+def _copier(name: str) -> Any:
     def transfer(_typing: Any, to: Any, _to: Any, source: Any, _from: Any, _count: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             target = _address(context, builder, signature.args[0], args[0], args[1])
             origin = _address(context, builder, signature.args[2], args[2], args[3])
-            emit(builder, target, origin, args[4], 1)
+            getattr(cgutils, name)(builder, target, origin, args[4], 1)
             return context.get_dummy_value()
 
         return types.void(to, types.intp, source, types.intp, types.intp), codegen
@@ -97,10 +94,10 @@ load_int32: Callable[[Bytes, int], int] = _loader(32)
 store_int64: Callable[[Bytes, int, int], None] = _storer(64)
 store_int32: Callable[[Bytes, int, int], None] = _storer(32)
 
-copy: Callable[[Bytes, int, Bytes, int, int], None] = _copier(cgutils.raw_memcpy)
+copy: Callable[[Bytes, int, Bytes, int, int], None] = _copier("raw_memcpy")
 """Copy (to, at, source, at, count); the two ranges must not overlap."""
 
-move: Callable[[Bytes, int, Bytes, int, int], None] = _copier(cgutils.raw_memmove)
+move: Callable[[Bytes, int, Bytes, int, int], None] = _copier("raw_memmove")
 """As copy, of ranges that may overlap."""
 
 prefetch: Callable[[NDArray[Any], int], None] = _prefetcher()

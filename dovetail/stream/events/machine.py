@@ -11,19 +11,21 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+
+from dovetail.kernels import Kernel, intrinsic, ir, types
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_BYTE, _WORD, _LONG = ir.IntType(8), ir.IntType(64), ir.IntType(128)
 
 
 def inner(function: _Function) -> _Function:
     """Compile a helper that only kernels call: faster, without its wrappers for Python and C."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("_Function", njit(nogil=True, error_model="numpy", **options)(function))
+    options |= {"nogil": True, "error_model": "numpy"}
+    return cast("_Function", Kernel(function, options, kept=False))
+
+
+def _bits(count: int) -> Any:
+    return ir.IntType(count)
 
 
 def _machine(code: Callable[..., Any]) -> Callable[..., int]:
@@ -44,8 +46,8 @@ def each(byte: int) -> int:
 @_machine
 def load_byte(_context: Any, address: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
-        return builder.zext(builder.load(pointer), _WORD)
+        pointer = builder.inttoptr(args[0], _bits(8).as_pointer())
+        return builder.zext(builder.load(pointer), _bits(64))
 
     return types.int64(address), generate
 
@@ -53,7 +55,7 @@ def load_byte(_context: Any, address: Any) -> Any:
 @_machine
 def load_word(_context: Any, address: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], _WORD.as_pointer())
+        pointer = builder.inttoptr(args[0], _bits(64).as_pointer())
         return builder.load(pointer, align=1)
 
     return types.int64(address), generate
@@ -64,9 +66,9 @@ def store_byte(_context: Any, address: Any, value: Any) -> Any:
     """Store a byte; gives the next address."""
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
-        builder.store(builder.trunc(args[1], _BYTE), pointer)
-        return builder.add(args[0], ir.Constant(_WORD, 1))
+        pointer = builder.inttoptr(args[0], _bits(8).as_pointer())
+        builder.store(builder.trunc(args[1], _bits(8)), pointer)
+        return builder.add(args[0], ir.Constant(_bits(64), 1))
 
     return types.int64(types.int64, types.int64), generate
 
@@ -76,9 +78,9 @@ def store_word(_context: Any, address: Any, value: Any) -> Any:
     """Store eight bytes; gives the next address."""
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], _WORD.as_pointer())
+        pointer = builder.inttoptr(args[0], _bits(64).as_pointer())
         builder.store(args[1], pointer, align=1)
-        return builder.add(args[0], ir.Constant(_WORD, 8))
+        return builder.add(args[0], ir.Constant(_bits(64), 8))
 
     return types.int64(types.int64, types.int64), generate
 
@@ -99,7 +101,7 @@ def double_of_single(_context: Any, bits: Any) -> Any:
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
         single = builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
-        return builder.bitcast(builder.fpext(single, ir.DoubleType()), _WORD)
+        return builder.bitcast(builder.fpext(single, ir.DoubleType()), _bits(64))
 
     return types.int64(types.int64), generate
 
@@ -109,7 +111,7 @@ def double_of_int(_context: Any, number: Any) -> Any:
     """Give the bits of the double nearest to a whole number."""
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.sitofp(args[0], ir.DoubleType()), _WORD)
+        return builder.bitcast(builder.sitofp(args[0], ir.DoubleType()), _bits(64))
 
     return types.int64(types.int64), generate
 
@@ -120,7 +122,7 @@ def single_of_int(_context: Any, number: Any) -> Any:
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
         single = builder.sitofp(args[0], ir.FloatType())
-        return builder.zext(builder.bitcast(single, ir.IntType(32)), _WORD)
+        return builder.zext(builder.bitcast(single, ir.IntType(32)), _bits(64))
 
     return types.int64(types.int64), generate
 
@@ -130,14 +132,14 @@ def round_to_odd(_context: Any, high: Any, low: Any, factor: Any) -> Any:
     """Give the upper 64 of the 192 bits of (high, low) × factor, the last of them 1 if inexact."""
 
     def generate(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        high, low, factor = (builder.zext(arg, _LONG) for arg in args)
-        shift = ir.Constant(_LONG, 64)
+        high, low, factor = (builder.zext(arg, _bits(128)) for arg in args)
+        shift = ir.Constant(_bits(128), 64)
         below = builder.lshr(builder.mul(low, factor), shift)
         product = builder.add(builder.mul(high, factor), below)
-        rest = builder.trunc(product, _WORD)
-        odd = builder.icmp_unsigned(">", rest, ir.Constant(_WORD, 1))
+        rest = builder.trunc(product, _bits(64))
+        odd = builder.icmp_unsigned(">", rest, ir.Constant(_bits(64), 1))
         return builder.or_(
-            builder.trunc(builder.lshr(product, shift), _WORD), builder.zext(odd, _WORD)
+            builder.trunc(builder.lshr(product, shift), _bits(64)), builder.zext(odd, _bits(64))
         )
 
     return types.int64(types.int64, types.int64, types.int64), generate

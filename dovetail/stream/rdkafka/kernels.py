@@ -9,16 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic as numba_intrinsic
 
-from dovetail.kernels import callback, kernel
+from dovetail.kernels import callback, cgutils, intrinsic, ir, kernel, types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     Words = NDArray[np.int64]
@@ -26,10 +20,11 @@ if TYPE_CHECKING:
 # Word numbers within rd_kafka_message_t.
 _PARTITION, _PAYLOAD, _LENGTH, _OFFSET = 2, 3, 4, 7
 
-_WORD = ir.IntType(64)
+_WORD_BITS = 64
 
-# Numba types the definition of an intrinsic, not its use: hence Any.
-intrinsic: Callable[[Any], Any] = numba_intrinsic
+
+def _word() -> Any:
+    return ir.IntType(_WORD_BITS)
 
 
 def _pointer(builder: Any, address: Any, pointee: Any) -> Any:
@@ -49,7 +44,7 @@ def call(_typing: Any, address: Any, arguments: Any) -> Any:  # noqa: ARG001 - N
             context.cast(builder, builder.extract_value(packed, number), kind, types.int64)
             for number, kind in enumerate(signature.args[1])
         ]
-        function = ir.FunctionType(_WORD, [_WORD] * len(words))
+        function = ir.FunctionType(_word(), [_word()] * len(words))
         return builder.call(_pointer(builder, target, function), words)
 
     return types.int64(types.int64, arguments), generate
@@ -58,7 +53,7 @@ def call(_typing: Any, address: Any, arguments: Any) -> Any:  # noqa: ARG001 - N
 @intrinsic
 def load(_typing: Any, address: Any) -> Any:  # noqa: ARG001 - Numba's signature
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.load(_pointer(builder, values[0], _WORD))
+        return builder.load(_pointer(builder, values[0], _word()))
 
     return types.int64(types.int64), generate
 
@@ -66,7 +61,7 @@ def load(_typing: Any, address: Any) -> Any:  # noqa: ARG001 - Numba's signature
 @intrinsic
 def store(_typing: Any, address: Any, word: Any) -> Any:  # noqa: ARG001 - Numba's signature
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        builder.store(values[1], _pointer(builder, values[0], _WORD))
+        builder.store(values[1], _pointer(builder, values[0], _word()))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -78,7 +73,7 @@ def copy(_typing: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG
         byte = ir.IntType(8)
         target, source, size = values
         pointers = _pointer(builder, target, byte), _pointer(builder, source, byte)
-        cgutils.raw_memcpy(builder, *pointers, size, 1)  # type: ignore[no-untyped-call] # Numba's
+        cgutils.raw_memcpy(builder, *pointers, size, 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -174,7 +169,7 @@ def produce(
     return stop, 0
 
 
-@callback(types.void(types.int64, types.int64, types.int64))
+@callback("void(int64, int64, int64)")
 def count_undelivered(_handle: int, message: int, tally: int) -> None:
     """Delivery report: count what was not delivered, and keep the first reason."""
     code = np.int64(np.int32(load(message)))
