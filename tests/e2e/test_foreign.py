@@ -23,7 +23,7 @@ def test_foreign_messages_are_set_aside_and_the_output_is_sqls(algorithm, run_wi
         pipeline.send(shop.INT.good_events())
         pipeline.drain()
         others = event_batch([(1, b'{"id":1}')]).to_message("others", 0)
-        between = (topology.clean, topology.mapped, topology.missed)
+        between = [stage.reads for stage in topology.stages if stage.reads != topology.source]
         entry = Migration(entry=Entries.without_rows().data.tobytes()).SerializeToString()
         producer = Producer(pipeline.settings.client())
         for topic in between:
