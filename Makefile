@@ -88,11 +88,12 @@ test-spark-e2e: $(VENV)/ready ## The end-to-end tests of the services, unchanged
 SECURE_TESTS := $(wildcard tests/e2e/test_secure*.py) tests/e2e/test_permissions.py
 
 # Spark has no layouts; the secured tests take away what each service of the split layout needs
-# (what a fused node needs is in tests/unit/test_permissions.py); the last has the layout anyway.
-NOT_FUSED := $(wildcard tests/e2e/test_spark_*.py) $(SECURE_TESTS) tests/e2e/test_fused.py
+# (what a fused node needs is in tests/unit/test_permissions.py), dashboards and alerts are asked for
+# its stages by name; the last has the layout anyway.
+NOT_FUSED := $(wildcard tests/e2e/test_spark_*.py) $(SECURE_TESTS) $(addprefix tests/e2e/test_,observability.py fused.py)
 
 .PHONY: test-fused
-test-fused: $(VENV)/ready ## The end-to-end tests of the services, unchanged, with layout: fused
+test-fused: kernels ## The end-to-end tests of the services, unchanged, with layout: fused
 	DOVETAIL_TESTED_LAYOUT=fused $(PYTEST) tests/e2e $(patsubst %,--ignore=%,$(NOT_FUSED)) $(TESTS)
 
 .PHONY: test-cluster
