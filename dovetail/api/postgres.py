@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from dovetail.errors import ConfigError
 from dovetail.join.exchange import Keys, Pages
 from dovetail.master.table.description import Description, describe, table_identifier
-from dovetail.master.table.relation import PostgresRelation, session_for
-from dovetail.master.table.types import sent
+from dovetail.master.table.relation import PostgresRelation, arrow_schema, session_for
 from dovetail.pipeline.relation import Catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from dovetail.api.source import Relation
     from dovetail.join.exchange import Request
@@ -41,8 +40,7 @@ class Postgres:
         return list(self._description.columns)
 
     def fields(self, names: Sequence[str]) -> pa.Schema:
-        columns = self._description.columns
-        return pa.schema([(name, sent(columns[name]).arrow) for name in names])
+        return arrow_schema(self._description, names)
 
     def require(self, on: Sequence[str], request: type[Request]) -> None:
         key = self._description.key(on)

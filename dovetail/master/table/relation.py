@@ -63,8 +63,8 @@ class PostgresRelation:
         self._description = description
         self._key = description.key(key)
         fields = [(name, sent(description.columns[name])) for name in columns]
-        self.codec = RowCodec(pa.schema([(name, _arrow(field)) for name, field in fields]))
-        self.key = pa.schema([(name, _arrow(sent(description.columns[name]))) for name in key])
+        self.codec = RowCodec(pa.schema([(name, arrow_type(field)) for name, field in fields]))
+        self.key = arrow_schema(description, key)
         self._queries = Queries(description.table, self._key, columns_of(fields), where=where)
         self._texts = description.texts_among([*key, *columns])
         if description.may_be_long:
@@ -101,7 +101,12 @@ class PostgresRelation:
         self._session.close()
 
 
-def _arrow(sent: Sent) -> pa.DataType:
+def arrow_schema(description: Description, names: Sequence[str]) -> pa.Schema:
+    """The types in which these columns come."""
+    return pa.schema([(name, arrow_type(sent(description.columns[name]))) for name in names])
+
+
+def arrow_type(sent: Sent) -> pa.DataType:
     name, *given = re.findall(r"\w+", sent.arrow)
     if name.startswith("decimal"):
         return getattr(pa, name)(*map(int, given))
