@@ -236,8 +236,8 @@ def test_facts_are_exact_and_new_only_if_something_was_written(table, connection
     first = relation.facts
     assert idle(connection), "to know the table is no reason to hold a transaction open"
     assert (first.pages, first.unique, first.by_key) == (blocks(connection), True, True)
-    assert relation.renew() is None
-    assert relation.renew() is None
+    # Not always at once: the server's own transactions, such as autovacuum's, are writes as well.
+    assert None in (relation.renew() for _ in range(20))
     connection.execute("INSERT INTO other VALUES (1)")
     assert relation.renew() == first, "nobody can tell cheaply which table was written"
     connection.execute("INSERT INTO t SELECT i, i, '' FROM generate_series(3000, 20000) i")
