@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.join.shedding.line import Rate
-from dovetail.join.shedding.shedder import Doors, Progress, Shedder
+from dovetail.join.shedding.shedder import Doors, Found, Progress, Shedder
 from dovetail.join.shedding.strategies import KeepW, TopW
 from dovetail.service.latest import Latest
 from services.mapper.overload import COUNT_EVERY_S, RETRY_S, Strategies, figures_of
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from dovetail.join.caching import Hits
     from dovetail.join.columns import Flags, JoinKeys
-    from dovetail.join.shedding.frequency import Floats
     from dovetail.join.shedding.strategies import Strategy
     from dovetail.pipeline.spec import Pipeline
     from dovetail.service.latest import News
@@ -147,7 +146,7 @@ class NodeGuard:
         doors = Doors(self._events, self._misses, self._strategy)
         # A sample of the join is one of hits and misses alike.
         if isinstance(self._strategy, KeepW | TopW):
-            doors.cached = _Found(len(keys), hits)
+            doors.cached = Found(len(keys), hits)
         return doors.admit(keys, now, self._miss_share)
 
     def _open(self, seconds: float) -> None:
@@ -195,17 +194,6 @@ class _Gate:
 
     def enter(self, events: float) -> None:
         self._room = max(self._room - events, 0.0)
-
-
-class _Found:
-    """Which of the very keys that are asked for the cache has."""
-
-    def __init__(self, events: int, hits: Hits) -> None:
-        self._found = np.zeros(events)
-        self._found[hits.positions] = 1.0
-
-    def frequency(self, _: JoinKeys) -> Floats:
-        return self._found
 
 
 def guard_of(

@@ -23,10 +23,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dovetail.join.shedding.line import Rate
-from dovetail.join.shedding.shedder import Doors, Progress, Shedder
+from dovetail.join.shedding.shedder import Doors, Found, Progress, Shedder
 from dovetail.join.shedding.strategies import KeepW, TopW
 from dovetail.service.latest import Latest
 from dovetail.stream import ledger
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
     from dovetail.join.caching import Hits
     from dovetail.join.columns import Flags, JoinKeys
-    from dovetail.join.shedding.frequency import Floats
     from dovetail.join.shedding.strategies import Strategy
     from dovetail.pipeline.spec import Overload, Pipeline
     from dovetail.service.latest import News
@@ -231,7 +228,7 @@ class BatchChoice:
     def admit(self, keys: JoinKeys, hits: Hits) -> Flags | None:
         self._events.come(len(keys))
         if self._by_worth:
-            self._doors.cached = _Found(len(keys), hits)
+            self._doors.cached = Found(len(keys), hits)
             self._misses.come(len(hits.misses))
         else:
             self._misses.come(len(keys) * self._miss_share)
@@ -254,14 +251,3 @@ class _Share:
 
     def enter(self, events: float) -> None:
         self._room = max(self._room - events, 0.0)
-
-
-class _Found:
-    """Which of the very keys that are asked for the cache has."""
-
-    def __init__(self, events: int, hits: Hits) -> None:
-        self._found = np.zeros(events)
-        self._found[hits.positions] = 1.0
-
-    def frequency(self, _: JoinKeys) -> Floats:
-        return self._found

@@ -28,8 +28,9 @@ from dovetail.join.shedding.buffer import highest
 from dovetail.join.shedding.line import Line, Rate
 
 if TYPE_CHECKING:
+    from dovetail.join.caching import Hits
     from dovetail.join.columns import Flags, Ints, JoinKeys
-    from dovetail.join.shedding.frequency import Frequencies
+    from dovetail.join.shedding.frequency import Floats, Frequencies
     from dovetail.join.shedding.strategies import Strategy
 
 _SAVED_S = 2.0
@@ -213,3 +214,14 @@ class _Gate:
 
     def enter(self, events: float) -> None:
         self._room = max(self._room - events, 0.0)
+
+
+class Found:
+    """Which of the very keys that are asked for the cache has."""
+
+    def __init__(self, events: int, hits: Hits) -> None:
+        self._found = np.zeros(events)
+        self._found[hits.positions] = 1.0
+
+    def frequency(self, _: JoinKeys) -> Floats:
+        return self._found
